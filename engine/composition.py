@@ -1,0 +1,81 @@
+"""What a mode can be composed of, read from the tree, and the files that a measurement rests on.
+
+Drafters and runtimes are one file each, so their names are the files' names: a new one needs no
+registration. Nothing here imports torch; the workflow asks these questions while it parses.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from pathlib import Path
+
+ENGINE = Path(__file__).resolve().parent
+ROOT = ENGINE.parent
+_DECODING = ENGINE / "decoding"
+
+
+def _stems(folder: Path) -> list[str]:
+    return sorted(p.stem for p in folder.glob("*.py") if p.stem != "__init__")
+
+
+def drafters() -> list[str]:
+    return _stems(_DECODING / "drafters")
+
+
+def runtimes() -> list[str]:
+    return _stems(_DECODING / "runtimes")
+
+
+@functools.cache
+def acceptance_rules() -> list[str]:
+    """Names of the public functions of acceptance.py: each is a rule."""
+    tree = ast.parse((_DECODING / "acceptance.py").read_text(encoding="utf-8"))
+    return [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+
+
+@functools.cache
+def needs_draft_model(drafter: str) -> bool:
+    """Whether the drafter's file declares `NEEDS_DRAFT_MODEL = True`."""
+    if drafter == "none":
+        return False
+    tree = ast.parse((_DECODING / "drafters" / f"{drafter}.py").read_text(encoding="utf-8"))
+    return any(
+        isinstance(node, ast.Assign)
+        and getattr(node.targets[0], "id", "") == "NEEDS_DRAFT_MODEL"
+        and getattr(node.value, "value", False) is True
+        for node in tree.body
+    )
+
+
+def core_files() -> list[Path]:
+    """The measurement core: what every timing cell executes, whatever its mode."""
+    return sorted(
+        [
+            *(ENGINE / "models").glob("*.py"),
+            *_DECODING.glob("*.py"),
+            *(ENGINE / "measure").glob("*.py"),
+        ]
+    )
+
+
+def mode_files(drafter: str, runtime: str) -> list[Path]:
+    """The files beyond the core that one composition executes."""
+    files = [_DECODING / "runtimes" / f"{runtime}.py"]
+    if drafter != "none":
+        files.append(_DECODING / "drafters" / f"{drafter}.py")
+    return files
+
+
+def files_sha256(paths: list[Path]) -> str:
+    """One hash over names and contents, so that a moved line anywhere is seen."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.relative_to(ENGINE).as_posix().encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def engine_sha256() -> str:
+    return files_sha256(core_files())

@@ -1,0 +1,275 @@
+"""One loop for all modes: plain steps, and the two forms of a speculative round.
+
+Read beside METHODS section 3. t is the number of tokens that are committed, prompt included.
+The loop decides; the runtime carries tokens between host and device; the drafter proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Stopwatch(Protocol):
+    """What the loop tells whoever measures it. Phases: draft, verify, repair, control."""
+
+    def enter(self, phase: str) -> None: ...
+    def arrived(self, tokens: int) -> None: ...
+    def lap(self) -> None: ...
+
+
+class Unwatched:
+    """For decoding that nobody times."""
+
+    def enter(self, phase: str) -> None: ...
+    def arrived(self, tokens: int) -> None: ...
+    def lap(self) -> None: ...
+
+
+class Drafter(Protocol):
+    """Two verbs matter, propose and update; the rest keeps its cache honest."""
+
+    calls: int
+    catchups: int
+
+    def prefill(self, prompt: Tensor, chunk: int) -> None: ...
+    def restart(self) -> None: ...
+    def propose(self, committed: Sequence[int], k: int) -> list[int]: ...
+    def catch_up(self, committed: Sequence[int]) -> None: ...
+    def update(self, kept: int) -> None: ...
+    def expect(self, length: int) -> None: ...
+
+
+@dataclass
+class Trace:
+    """What one generation did. By-position lists count over rounds, position 0 first."""
+
+    tokens: list[int] = field(default_factory=list)
+    stopped: bool = False
+    round_k: list[int] = field(default_factory=list)
+    round_m: list[int] = field(default_factory=list)
+    target_calls: int = 0
+    draft_calls: int = 0
+    repairs: int = 0
+    catchups: int = 0
+    proposed_by_position: list[int] = field(default_factory=list)
+    judged_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
+
+    def record_round(self, k: int, m: int) -> None:
+        self.round_k.append(k)
+        self.round_m.append(m)
+        for counts, reached in (
+            (self.proposed_by_position, k),
+            (self.judged_by_position, min(m + 1, k)),
+            (self.accepted_by_position, m),
+        ):
+            counts.extend([0] * (k - len(counts)))
+            for position in range(reached):
+                counts[position] += 1
+
+
+class Target:
+    """The target model, its cache, and the logits after the last token that the cache holds."""
+
+    def __init__(self, model, runtime, capacity: int):
+        self.model = model
+        self.runtime = runtime
+        self.cache = model.new_cache(capacity)
+        self.calls = 0
+        self.prompt_length = 0
+        self.saved_next: Tensor | None = None
+        self._prompt_logits: Tensor | None = None
+
+    def prefill(self, prompt: Tensor, chunk: int) -> None:
+        """Read the prompt (LongTensor [P] on the device) once; restarts reuse it."""
+        self._prompt_logits = self.model.prefill(prompt, self.cache, chunk)
+        self.prompt_length = prompt.shape[0]
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to the end of the prompt."""
+        self.cache.trim(self.prompt_length)
+        self.saved_next = self._prompt_logits
+        self.calls = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits [M, vocabulary] after each of M tokens, which join the cache."""
+        self.calls += 1
+        return self.model.forward(tokens, self.cache, rows=tokens.shape[0])
+
+
+@dataclass
+class Generation:
+    """One generation in progress: the committed tokens and all that touches them.
+
+    `budget` is the number of tokens to commit. With `ignore_stop` the stop check is paid for, as
+    a user would, but does not end the generation: every timing run commits the same number.
+    """
+
+    target: Target
+    runtime: object
+    budget: int
+    ignore_stop: bool = False
+    drafter: Drafter | None = None
+    rule: Callable[[Tensor, Tensor], Tensor] | None = None
+    bonus: bool = False
+    watch: Stopwatch = field(default_factory=Unwatched)
+    trace: Trace = field(default_factory=Trace)
+
+    @property
+    def committed(self) -> list[int]:
+        return self.trace.tokens
+
+    @property
+    def length(self) -> int:
+        return self.target.prompt_length + len(self.committed)
+
+    @property
+    def remaining(self) -> int:
+        return self.budget - len(self.committed)
+
+    @property
+    def done(self) -> bool:
+        return self.trace.stopped or self.remaining == 0
+
+    def commit(self, block: list[int]) -> list[int]:
+        """Append a block, cut at the first end-of-sequence token; returns what was kept."""
+        stop = self.runtime.first_stop(block)
+        if stop is not None and not self.ignore_stop:
+            block = block[: stop + 1]
+            self.trace.stopped = True
+        self.committed.extend(block)
+        self.watch.arrived(len(block))
+        return block
+
+
+def decode(generation: Generation, form: str, k: int) -> Trace:
+    """Run a prefilled generation to its budget or to an end-of-sequence token.
+
+    `form` is a mode's `round`: step (no drafter), repair or folded. Caches must stand at the end
+    of the prompt. Greedy, batch 1.
+    """
+    if generation.budget:
+        _FORMS[form](generation, k)
+    trace = generation.trace
+    trace.target_calls = generation.target.calls
+    if generation.drafter:
+        trace.draft_calls = generation.drafter.calls
+        trace.catchups = generation.drafter.catchups
+    return trace
+
+
+def _steps(g: Generation, _k: int) -> None:
+    """Plain autoregressive decoding: one forward a token, the first token from the prefill."""
+    logits = g.target.saved_next
+    while True:
+        g.watch.enter("control")
+        g.commit([g.runtime.choose(logits, "token")])
+        g.runtime.round_end()
+        g.watch.lap()
+        if g.done:
+            return
+        g.watch.enter("verify")
+        logits = g.target.forward(g.runtime.upload(g.committed[-1:]))[-1]
+        g.target.cache.expect(g.length)
+
+
+def _repair_rounds(g: Generation, k: int) -> None:
+    if g.remaining == 1:
+        _last_from_saved(g)
+    while not g.done:
+        _repair_round(g, min(k, g.remaining))
+        g.runtime.round_end()
+        g.watch.lap()
+
+
+def _repair_round(g: Generation, k: int) -> None:
+    """Both caches hold t; `saved_next` judges d_1, and the last row becomes the next one.
+
+    Where the block may end the generation, nobody would read the last row: d_k is not run.
+    """
+    t, ends = g.length, k == g.remaining
+    g.watch.enter("draft")
+    proposal = g.drafter.propose(g.committed, k)
+    g.watch.enter("verify")
+    block = g.runtime.upload(proposal)
+    rows = g.target.forward(block[:-1] if ends else block)
+    judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
+    g.watch.enter("control")
+    beyond = rows[-1] if g.bonus and not ends else None
+    m, token = g.runtime.judge(g.rule, block, judges, beyond)
+    kept = g.commit(proposal[:m] + ([] if token is None else [token]))
+    _settle(g, t, k, m, len(kept))
+    if g.done:
+        return
+    if token is None:
+        g.target.saved_next = rows[-1]
+    else:
+        g.watch.enter("repair")
+        g.target.saved_next = g.target.forward(g.runtime.upload([token]))[-1]
+        g.trace.repairs += 1
+    g.watch.enter("control")
+    g.target.cache.expect(g.length)
+    if g.remaining == 1:
+        _last_from_saved(g)
+        return
+    g.watch.enter("draft")
+    g.drafter.catch_up(g.committed)
+    g.watch.enter("control")
+    g.drafter.expect(g.length)
+
+
+def _last_from_saved(g: Generation) -> None:
+    """The last token of the budget is known already; a round for it would run unread forwards."""
+    g.watch.enter("control")
+    g.commit([g.runtime.choose(g.target.saved_next, "last_token")])
+
+
+def _folded_rounds(g: Generation, k: int) -> None:
+    """The first token comes with the prefill; from there the target's cache holds t - 1."""
+    g.watch.enter("control")
+    g.commit([g.runtime.choose(g.target.saved_next, "first_token")])
+    while not g.done:
+        _folded_round(g, min(k, g.remaining - 1 if g.bonus else g.remaining))
+        g.runtime.round_end()
+        g.watch.lap()
+
+
+def _folded_round(g: Generation, k: int) -> None:
+    """The block is x_t, d_1..d_k: row j judges d_{j+1}, the row after gives the next x_t.
+
+    Without a bonus token nobody would read the row after d_k: d_k is not run.
+    """
+    t = g.length
+    proposal: list[int] = []
+    if k:
+        g.watch.enter("draft")
+        proposal = g.drafter.propose(g.committed, k)
+    g.watch.enter("verify")
+    block = g.runtime.upload([g.committed[-1], *proposal])
+    rows = g.target.forward(block if g.bonus else block[:-1])
+    g.watch.enter("control")
+    m, token = g.runtime.judge(g.rule, block[1:], rows[:k], rows[k] if g.bonus else None)
+    kept = g.commit(proposal[:m] + ([] if token is None else [token]))
+    _settle(g, t, k, m, len(kept))
+    if not g.done:
+        g.target.cache.expect(g.length - 1)
+
+
+def _settle(g: Generation, t: int, k: int, m: int, kept: int) -> None:
+    """No rejected token, and none beyond the end, stays in a cache; the round is recorded."""
+    held = t + min(m, kept)
+    g.target.cache.trim(min(g.target.cache.length, held))
+    g.drafter.update(held)
+    if g.trace.stopped:
+        # Tokens behind the cut were never judged for the user: they do not count as proposed.
+        k, m = min(k, kept), min(m, kept)
+    g.trace.record_round(k, m)
+
+
+_FORMS = {"step": _steps, "repair": _repair_rounds, "folded": _folded_rounds}

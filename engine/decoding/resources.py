@@ -1,0 +1,37 @@
+"""What a drafter may ask for when it is built, and how a mode's parts are found by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Offered to every drafter; what it does not touch is not loaded.
+
+    `capacity` is the number of tokens a cache must hold, `load_draft` returns the draft Decoder.
+    """
+
+    runtime: Any
+    capacity: int
+    load_draft: Callable[[], Any]
+
+
+def build_runtime(mode: Mapping[str, Any], device, stop_ids):
+    module = importlib.import_module(f"engine.decoding.runtimes.{mode['runtime']}")
+    return module.Runtime(device, stop_ids)
+
+
+def build_drafter(mode: Mapping[str, Any], resources: Resources):
+    """The mode's drafter, or None for plain decoding."""
+    if mode["drafter"] == "none":
+        return None
+    module = importlib.import_module(f"engine.decoding.drafters.{mode['drafter']}")
+    return module.Drafter(resources)
+
+
+def acceptance_rule(mode: Mapping[str, Any]):
+    return getattr(importlib.import_module("engine.decoding.acceptance"), mode["acceptance"])

@@ -1,0 +1,313 @@
+"""The measuring process: loads the models, prefills once, times the runs, prints rows as JSON.
+
+Started by cell.py with the job on standard input; it holds the machine lock through an inherited
+descriptor and dies with its parent. It imports neither transformers nor pydantic nor pandas: a
+cell spends its seconds on the measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from engine.measure.clock import PhaseClock, RoundClock, stalled_share
+from engine.measure.telemetry import boot_id, host_hash, telemetry_for
+
+_MAX_REPEATS = 3  # of a disturbed run, METHODS section 5
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone before we asked
+        os._exit(1)
+
+
+class CellRun:
+    """One prompt prefilled in the caches of one mode, ready to be decoded again and again."""
+
+    def __init__(self, job: dict[str, Any]):
+        import torch
+
+        from engine.decoding import resources
+        from engine.models.loading import FetchedModel, load_decoder
+
+        self.torch = torch
+        self.job = job
+        self.cell = cell = job["cell"]
+        self.mode = cell["composition"]
+        torch.set_num_threads(cell["cpu_threads"])
+        torch.manual_seed(cell["seed"])
+        self.device = torch.device(cell["device"])
+        self.cuda = self.device.type == "cuda"
+        self.telemetry = telemetry_for(cell["device"])
+        if self.cuda and cell["memory_limit_gib"]:
+            total = torch.cuda.get_device_properties(0).total_memory
+            fraction = cell["memory_limit_gib"] * 2**30 / total
+            torch.cuda.set_per_process_memory_fraction(min(1.0, fraction))
+        dtype = getattr(torch, cell["dtype"])
+        vocabulary = job["target"]["vocabulary"]
+        target = load_decoder(
+            FetchedModel(**job["target"]), self.device, dtype, vocabulary=vocabulary
+        )
+        self.draft = None
+
+        def load_draft():
+            self.draft = load_decoder(
+                FetchedModel(**job["draft"]), self.device, dtype, target, vocabulary
+            )
+            return self.draft
+
+        self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
+        # A block may overhang the budget by its length before it is cut.
+        capacity = len(job["prompt"]) + cell["new_tokens"] + self.mode["k"] + 1
+        self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
+        self.drafter = resources.build_drafter(
+            self.mode, resources.Resources(self.runtime, capacity, load_draft)
+        )
+        self.rule = resources.acceptance_rule(self.mode)
+        self.target = self._target(target, capacity)
+
+    def _target(self, model, capacity: int):
+        from engine.decoding.loop import Target
+
+        return Target(model, self.runtime, capacity)
+
+    def prefill(self) -> tuple[float, float | None]:
+        """Seconds that the target and the draft take to read the prompt."""
+        seconds: list[float | None] = []
+        for reader in (self.target, self.drafter):
+            if reader is None:
+                seconds.append(None)
+                continue
+            start = time.perf_counter()
+            reader.prefill(self.prompt, self.cell["prefill_chunk"])
+            self.runtime.wait()
+            seconds.append(time.perf_counter() - start)
+        return seconds[0], seconds[1]
+
+    def run(self, instrumented: bool) -> dict[str, Any]:
+        """Decode once from the end of the prompt; returns the run's own columns."""
+        from engine.decoding.loop import Generation, decode
+
+        torch, cell = self.torch, self.cell
+        self.target.restart()
+        if self.drafter:
+            self.drafter.restart()
+        self.runtime.reset_counts()
+        watch = PhaseClock(self.runtime.wait) if instrumented else RoundClock()
+        generation = Generation(
+            target=self.target,
+            runtime=self.runtime,
+            budget=cell["new_tokens"],
+            ignore_stop=True,
+            drafter=self.drafter,
+            rule=self.rule,
+            bonus=self.mode["bonus"],
+            watch=watch,
+        )
+        self.telemetry.begin()
+        grown = self._device_allocations()
+        compiled = _compiles()
+        events = None
+        if self.cuda:
+            events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        started, monotonic = datetime.now(UTC), time.perf_counter()
+        with _no_collector():
+            self.runtime.wait()
+            if events:
+                events[0].record()
+            watch.start()
+            trace = decode(generation, self.mode["round"], self.mode["k"])
+            if events:
+                events[1].record()
+        ended, monotonic_end = datetime.now(UTC), time.perf_counter()
+        self.runtime.wait()
+        tokens = trace.tokens
+        return {
+            "started_at": started,
+            "ended_at": ended,
+            "monotonic_start": monotonic,
+            "monotonic_end": monotonic_end,
+            "instrumented": instrumented,
+            "decode_s": watch.decode_s,
+            "decode_event_s": events[0].elapsed_time(events[1]) / 1000 if events else None,
+            "round_s": watch.round_s,
+            "token_arrival_s": watch.token_arrival_s,
+            **({f"{p}_s": s for p, s in watch.phase_s.items()} if instrumented else {}),
+            "new_tokens": len(tokens),
+            "rounds": len(watch.round_s),
+            "round_k": trace.round_k,
+            "round_m": trace.round_m,
+            "target_calls": trace.target_calls,
+            "draft_calls": trace.draft_calls,
+            "repairs": trace.repairs,
+            "catchups": trace.catchups,
+            "proposed": sum(trace.proposed_by_position),
+            "judged": sum(trace.judged_by_position),
+            "accepted": sum(trace.accepted_by_position),
+            "proposed_by_position": trace.proposed_by_position,
+            "judged_by_position": trace.judged_by_position,
+            "accepted_by_position": trace.accepted_by_position,
+            "host_syncs": self.runtime.syncs.total(),
+            "h2d_copies": self.runtime.h2d_copies,
+            "tokens": tokens,
+            "token_sha256": hashlib.sha256(json.dumps(tokens).encode()).hexdigest(),
+            "stalled_share": stalled_share(watch.round_s),
+            "timed_allocator_growth": self._growth_since(grown),
+            "timed_compiles": _compiles() - compiled,
+            "timed_captures": 0,
+            **self.telemetry.sample(),
+        }
+
+    def constants(self) -> dict[str, Any]:
+        """Columns that all runs of the cell share."""
+        torch, job = self.torch, self.job
+        length = len(job["prompt"]) + self.cell["new_tokens"]
+        models = [self.target.model, *([self.draft] if self.draft else [])]
+        caches = [self.target.cache, *([self.drafter.cache] if self.draft else [])]
+        return {
+            **self.telemetry.describe(),
+            "prompt_tokens": len(job["prompt"]),
+            "prompt_sha256": job["prompt_sha256"],
+            "weights_bytes": sum(m.weights_bytes for m in models),
+            "kv_bytes": sum(c.nbytes for c in caches),
+            "step_bytes": self.target.model.step_bytes(length),
+            "target_model": job["target"]["name"],
+            "target_sha256": job["target"]["sha256"],
+            "draft_model": job["draft"]["name"] if self.draft else None,
+            "draft_sha256": job["draft"]["sha256"] if self.draft else None,
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda if self.cuda else None,
+            "python": platform.python_version(),
+            "host_hash": host_hash(),
+            "pid": os.getpid(),
+            "boot_id": boot_id(),
+        }
+
+    def peak_read_bandwidth(self, sweeps: int = 7) -> float:
+        """Bytes per second of the best read-only sweep over the target's own weights."""
+        torch = self.torch
+        weights = [w for w in self.target.model.weights() if w.numel() > 1024]
+        size = sum(w.numel() * w.element_size() for w in weights)
+        best = float("inf")
+        for _ in range(sweeps):
+            self.runtime.wait()
+            start = time.perf_counter()
+            for weight in weights:
+                torch.sum(weight)
+            self.runtime.wait()
+            best = min(best, time.perf_counter() - start)
+        return size / best
+
+    def _device_allocations(self) -> int | None:
+        return self.torch.cuda.memory_reserved() if self.cuda else None
+
+    def _growth_since(self, before: int | None) -> int | None:
+        return None if before is None else self.torch.cuda.memory_reserved() - before
+
+
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rows of one cell, as far as this process knows them (cell.py adds the identity)."""
+    cell_start = time.perf_counter()
+    cell_run = CellRun(job)
+    startup = time.perf_counter() - job["parent_started"]
+    target_prefill, draft_prefill = cell_run.prefill()
+    cell, rows = cell_run.cell, []
+
+    def add(run: int, warmup: bool = False, instrumented: bool = False) -> dict[str, Any]:
+        row = {"run": run, "warmup": warmup, "disturbed": False, **cell_run.run(instrumented)}
+        rows.append(row)
+        return row
+
+    for run in range(cell["warmup"]):
+        add(run, warmup=True)
+    repeats = _MAX_REPEATS
+    for run in range(cell["runs"]):
+        row = add(run)
+        while row["stalled_share"] > cell["stalled_share"] and repeats:
+            row["disturbed"] = True
+            repeats -= 1
+            row = add(run)
+        # Plain and instrumented runs alternate, so that a slow drift meets both alike.
+        if run < cell["instrumented"]:
+            add(run, instrumented=True)
+    for run in range(cell["runs"], cell["instrumented"]):
+        add(run, instrumented=True)
+    shared = cell_run.constants()
+    cache = shared["last_level_cache"]
+    if cache and shared["step_bytes"] > 8 * cache and not cell_run.mode["k"]:
+        shared["peak_read_bw"] = cell_run.peak_read_bandwidth()
+    clocks = [row["sm_clock"] for row in rows if row.get("sm_clock")]
+    cell_run.telemetry.close()
+    for row in rows:
+        row |= {
+            "startup_s": startup,
+            "target_prefill_s": target_prefill,
+            "draft_prefill_s": draft_prefill,
+            "cell_monotonic_start": cell_start,
+            "cell_monotonic_end": time.perf_counter(),
+            "sm_clock_reference": max(clocks, default=None),
+            **shared,
+        }
+    return rows
+
+
+@contextlib.contextmanager
+def _no_collector():
+    """Keep Python's garbage collector out of a timed region."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _compiles() -> int:
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    die_with_parent(job["parent"])
+    try:
+        import torch
+
+        with torch.inference_mode():
+            rows = measure(job)
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        print(f"out of memory: {str(error).splitlines()[0]}", file=sys.stderr)
+        sys.exit(OUT_OF_MEMORY_EXIT)
+    text = json.dumps(rows, default=lambda value: value.isoformat())
+    Path(job["result"]).write_text(text, encoding="utf-8")
+
+
+OUT_OF_MEMORY_EXIT = 86
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    # torch's CPU allocator raises a plain RuntimeError
+    text = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or "not enough memory" in text
+
+
+if __name__ == "__main__":
+    main()

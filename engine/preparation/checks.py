@@ -1,0 +1,118 @@
+"""What must hold before the first cell starts, each fault one sentence.
+
+Faults of the config itself are found while the workflow parses (design.py); here is what needs
+the machine, the files, the tokenizers or the models' limits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.design import Design
+
+_GIB = 2**30
+_FREE_DISK = 1 * _GIB  # rows, figures and the report of a large design, with room to spare
+
+
+class InputFault(ValueError):
+    """The design cannot be measured on this machine as it is; the text is one sentence."""
+
+
+def check_device(design: Design) -> dict[str, Any]:
+    """The device that the design asks for is there; needs no model and no torch.
+
+    Raises InputFault if CUDA is asked for and no GPU answers, or if there are too few cores.
+    """
+    if design.device == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        if design.cpu_threads > cores:
+            raise InputFault(
+                f"cpu_threads is {design.cpu_threads}, but this process may use {cores} cores; "
+                f"set cpu_threads to {cores} or less"
+            )
+        return {"device": "cpu", "cores": cores}
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        count = 0
+    if not count:
+        raise InputFault(
+            f"design {design.design!r} asks for device: cuda, but no NVIDIA GPU answers here; "
+            "run it on a machine with a GPU and its driver, or use a design with device: cpu"
+        )
+    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
+    return {"device": "cuda", "gpus": count, "memory_total": memory}
+
+
+def check_disk(folder: Path) -> None:
+    """Raises InputFault if the file system of `folder` is nearly full."""
+    free = shutil.disk_usage(folder).free
+    if free < _FREE_DISK:
+        raise InputFault(
+            f"the disk under {folder} is nearly full: {free / _GIB:.2f} GiB free, "
+            f"{_FREE_DISK / _GIB:.0f} GiB are needed; free some space and run again"
+        )
+
+
+def check_inputs(
+    design: Design, models: dict[str, Any], prompts: list[dict[str, Any]], root: Path
+) -> dict[str, Any]:
+    """Everything that needs files; returns what was found, for the record.
+
+    Raises InputFault or ModelError with one sentence.
+    """
+    from engine.models.tokenizers import compare_tokenizers
+
+    device = check_device(design)
+    check_disk(root)
+    longest = max(len(p["tokens"]) for p in prompts) + design.new_tokens
+    limits = {}
+    for role in ("target", "draft"):
+        model = models[role]
+        if model is None:
+            continue
+        config = json.loads((Path(model["folder"]) / "config.json").read_text(encoding="utf-8"))
+        limits[role] = config.get("max_position_embeddings")
+        if limits[role] and longest > limits[role]:
+            raise InputFault(
+                f"a context of {longest} tokens exceeds the limit of {role} {model['name']} "
+                f"({limits[role]} positions); ask for shorter contexts"
+            )
+    if models["draft"] and models["draft"]["vocabulary"] is not None:
+        compare_tokenizers(Path(models["target"]["folder"]), Path(models["draft"]["folder"]))
+    return {
+        "device": device,
+        "positions": limits,
+        "longest": longest,
+        "weights_gib": round(_check_memory(design, models, device) / _GIB, 3),
+        "prompts": {f"{p['context']}/{p['family']}": len(p["tokens"]) for p in prompts},
+    }
+
+
+def _check_memory(design: Design, models: dict[str, Any], device: dict[str, Any]) -> int:
+    files = [
+        path
+        for role in ("target", "draft")
+        if models[role]
+        for path in Path(models[role]["folder"]).glob("*.safetensors")
+    ]
+    # Checkpoints are bf16 or fp32; the wider guess would refuse pairs that fit.
+    weights = sum(path.stat().st_size for path in files)
+    available = device.get("memory_total") or psutil.virtual_memory().available
+    if design.memory_limit_gib:
+        available = min(available, design.memory_limit_gib * _GIB)
+    if weights > available:
+        raise InputFault(
+            f"the weights take {weights / _GIB:.1f} GiB, but only {available / _GIB:.1f} GiB of "
+            f"memory are there for {design.dtype}; use a smaller pair or another machine"
+        )
+    return weights
