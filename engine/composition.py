@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 ENGINE = Path(__file__).resolve().parent
@@ -49,26 +50,51 @@ def needs_draft_model(drafter: str) -> bool:
     )
 
 
-def core_files() -> list[Path]:
-    """The measurement core: what every timing cell executes, whatever its mode."""
-    return sorted(
-        [
-            *(ENGINE / "models").glob("*.py"),
-            *_DECODING.glob("*.py"),
-            *(ENGINE / "measure").glob("*.py"),
-        ]
-    )
+@functools.cache
+def core_files() -> tuple[Path, ...]:
+    """The measurement core: what every timing cell executes, whatever its mode.
+
+    The files of measure/, the acceptance rules, and all of the engine that they import; the
+    parent of the measuring process brings nothing else into it.
+    """
+    roots = [ENGINE / "measure" / "job.py", _DECODING / "acceptance.py"]
+    return tuple(sorted({*_with_imports(roots), *(ENGINE / "measure").glob("*.py")}))
 
 
-def mode_files(drafter: str, runtime: str) -> list[Path]:
+@functools.cache
+def mode_files(drafter: str, runtime: str) -> tuple[Path, ...]:
     """The files beyond the core that one composition executes."""
-    files = [_DECODING / "runtimes" / f"{runtime}.py"]
+    roots = [_DECODING / "runtimes" / f"{runtime}.py"]
     if drafter != "none":
-        files.append(_DECODING / "drafters" / f"{drafter}.py")
-    return files
+        roots.append(_DECODING / "drafters" / f"{drafter}.py")
+    return tuple(sorted(_with_imports(roots) - set(core_files())))
 
 
-def files_sha256(paths: list[Path]) -> str:
+def _with_imports(roots: list[Path]) -> set[Path]:
+    """Files and, transitively, the engine's files that their import statements name."""
+    found: set[Path] = set()
+    waiting = list(roots)
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting.extend(_imported(path))
+    return found
+
+
+def _imported(path: Path) -> list[Path]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    files = (ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("engine."))
+    return [file for file in files if file.is_file()]
+
+
+def files_sha256(paths: Iterable[Path]) -> str:
     """One hash over names and contents, so that a moved line anywhere is seen."""
     digest = hashlib.sha256()
     for path in paths:
@@ -77,5 +103,7 @@ def files_sha256(paths: list[Path]) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
 def engine_sha256() -> str:
+    """Hash of the measurement core."""
     return files_sha256(core_files())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -335,6 +336,15 @@ class Design(_Strict):
     def measured_runs(self) -> int:
         per_replicate = len(self.contexts) * len(self.families) * len(self.modes)
         return per_replicate * sum(self.replicates)
+
+    def plan_line(self) -> str:
+        """The size of the grid in one line, for people."""
+        counts = [len(self.families), len(self.contexts), len(self.modes), len(self.replicates)]
+        return (
+            f"{self.design}: {counts[0]} families x {counts[1]} contexts x {counts[2]} modes x "
+            f"{counts[3]} order blocks = {math.prod(counts)} timing jobs, "
+            f"{self.measured_runs} measured runs"
+        )
 
     def resolved_cell(self, cell: Cell) -> dict[str, Any]:
         """Everything that decides what the cell measures, and nothing else."""

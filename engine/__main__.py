@@ -1,0 +1,341 @@
+"""`python -m engine`: one subcommand per rule, each a thin call; the work is elsewhere."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.composition import ROOT
+from engine.design import Design, DesignError, load_design, parse_design
+from engine.preparation.files import read_json, write_json
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+DesignFile = Annotated[Path, typer.Option("--design", help="The design, YAML or JSON.")]
+ModelsFile = Annotated[Path, typer.Option("--models", help="Made by fetch-model.")]
+RowsFile = Annotated[Path, typer.Option("--rows", help="All rows, made by check-timing.")]
+RatiosFile = Annotated[Path, typer.Option("--ratios", help="Made by estimate-speedup.")]
+VerdictFile = Annotated[Path, typer.Option("--verdict", help="Made by estimate-speedup.")]
+PublishedFile = Annotated[Path, typer.Option("--published", help="config/published.csv.")]
+Context = Annotated[str, typer.Option("--context")]
+Family = Annotated[str, typer.Option("--family")]
+Output = Annotated[Path, typer.Option("--output", help="File to write.")]
+
+
+@app.command()
+def freeze_design(
+    resolved: Annotated[str, typer.Option(help="The design as JSON.")],
+    design: DesignFile,
+    output: Output,
+    overrides: Annotated[str, typer.Option(help="JSON list of key=value.")] = "[]",
+) -> None:
+    """Record the design before the first cell; later changes are appended to --output."""
+    from engine.preparation.freeze import freeze
+
+    plan = parse_design(json.loads(resolved))
+    freeze(plan, json.loads(overrides), output)
+    write_json(plan.model_dump(mode="json"), design)
+
+
+@app.command()
+def fetch_model(design: DesignFile, output: Output) -> None:
+    """Bring the pair into the cache (idempotent) and record where it lies."""
+    from engine.models.fetching import fetch
+    from engine.preparation.chat import chat_turn, stop_ids
+    from engine.preparation.checks import check_device, check_disk
+
+    plan = load_design(design)
+    check_device(plan)
+    check_disk(ROOT)
+    target = fetch(plan.models.target, ROOT)
+    draft = fetch(plan.models.draft, ROOT) if plan.models.draft else None
+    folder = Path(target.folder)
+    write_json(
+        {
+            "target": vars(target),
+            "draft": vars(draft) if draft else None,
+            "stop_ids": stop_ids(folder),
+            "turn": chat_turn(folder),
+        },
+        output,
+    )
+
+
+@app.command()
+def build_prompt(
+    design: DesignFile, models: ModelsFile, context: Context, family: Family, output: Output
+) -> None:
+    """Write one cell's prompt as token ids."""
+    from tokenizers import Tokenizer
+
+    from engine.prompts import PromptBuilder, read_sources
+
+    plan, fetched = load_design(design), _restored(load_design(design), read_json(models))
+    tokenizer = Tokenizer.from_file(str(Path(fetched["target"]["folder"]) / "tokenizer.json"))
+    builder = PromptBuilder(plan, read_sources(plan.prompts, ROOT), tokenizer, fetched["turn"])
+    write_json(builder.build(context, plan.family_slugs[family]), output)
+
+
+@app.command()
+def check_inputs(design: DesignFile, models: ModelsFile, output: Output) -> None:
+    """Refuse, in one sentence, what cannot be measured here."""
+    from engine.preparation import checks
+
+    plan = load_design(design)
+    fetched = _restored(plan, read_json(models))
+    write_json(checks.check_inputs(plan, fetched, _read_prompts(plan), ROOT), output)
+
+
+@app.command()
+def decode_reference(design: DesignFile, models: ModelsFile, output: Output) -> None:
+    """Decode every prompt once with each baseline, untimed."""
+    import pandas as pd
+
+    from engine.evidence.reference import decode_references
+    from engine.measure.lock import machine_lock
+    from engine.tables import write_frame
+
+    plan = load_design(design)
+    fetched = _restored(plan, read_json(models))
+    total = len(plan.contexts) * len(plan.families) * len(plan.baselines)
+    rows = []
+    with machine_lock():
+        for row in decode_references(plan, fetched, _read_prompts(plan)):
+            rows.append(row)
+            _say(f"reference [{len(rows)}/{total}] {row['context']} {row['family']}")
+    write_frame(pd.DataFrame(rows), output)
+
+
+@app.command()
+def time_cell(
+    design: DesignFile,
+    context: Context,
+    family: Family,
+    mode: Annotated[str, typer.Option()],
+    replicate: Annotated[int, typer.Option()],
+    models: ModelsFile,
+    prompt: Annotated[Path, typer.Option()],
+    output: Output,
+) -> None:
+    """Measure one cell in a process of its own and write its rows."""
+    from engine.measure.cell import time_cell
+    from engine.progress import progress_line
+
+    plan = load_design(design)
+    cell = plan.cell(context, family, mode, replicate)
+    rows = time_cell(plan, cell, _restored(plan, read_json(models)), read_json(prompt))
+    from engine.measure.rows import write_rows  # pyarrow must not take the measurement's seconds
+
+    write_rows(rows, output)
+    _say(progress_line(cell, rows))
+
+
+@app.command()
+def check_timing(
+    design: DesignFile,
+    rows: Annotated[Path, typer.Option(help="All rows of the design in one file, to write.")],
+    output: Output,
+    config_argument: Annotated[str, typer.Option(help="For commands in messages.")] = "",
+) -> None:
+    """Collect the design's rows and judge the six gates."""
+    from engine.analysis.collect import collect
+    from engine.analysis.gates import judge, summary
+    from engine.tables import write_frame
+
+    plan = load_design(design)
+    collected = collect(plan, ROOT)
+    gates = judge(collected, plan, config_argument=config_argument)
+    write_frame(collected, rows)
+    write_frame(gates, output)
+    passed = summary(gates)["passed"]
+    _say(f"gates: {int(passed.sum())} of {len(passed)} cells pass all six")
+
+
+@app.command()
+def check_tokens(
+    design: DesignFile,
+    models: ModelsFile,
+    rows: RowsFile,
+    reference: Annotated[Path, typer.Option()],
+    output: Output,
+) -> None:
+    """Hold every exact mode's tokens against its baseline's; certify near-ties with the model."""
+    from engine.analysis.tokens import compare_tokens, divergences
+    from engine.tables import read_frame, write_frame
+
+    plan, collected, made = load_design(design), read_frame(rows), read_frame(reference)
+    open_cases = divergences(collected, plan)
+    certificates = None
+    if open_cases:
+        import pandas as pd
+
+        from engine.evidence.certificates import certify
+        from engine.measure.lock import machine_lock
+
+        prompts = {(p["context"], p["family"]): p["tokens"] for p in _read_prompts(plan)}
+        with machine_lock():
+            fetched = _restored(plan, read_json(models))
+            certificates = pd.DataFrame(certify(plan, fetched, prompts, open_cases))
+    tokens = compare_tokens(collected, made, plan, certificates)
+    write_frame(tokens, output)
+    _say(f"tokens: {tokens['outcome'].value_counts().to_dict()}")
+
+
+@app.command()
+def estimate_speedup(
+    design: DesignFile,
+    rows: RowsFile,
+    gates: Annotated[Path, typer.Option()],
+    tokens: Annotated[Path, typer.Option()],
+    frozen: Annotated[Path, typer.Option()],
+    ratios: Annotated[Path, typer.Option(help="Table of ratios per family, to write.")],
+    output: Output,
+) -> None:
+    """Paired ratios, intervals and the verdict."""
+    from engine.analysis.speedup import family_ratios
+    from engine.analysis.verdict import build_verdict
+    from engine.tables import read_frame, write_frame
+
+    plan, collected = load_design(design), read_frame(rows)
+    judged, compared, record = read_frame(gates), read_frame(tokens), read_json(frozen)
+    table = family_ratios(collected, judged, compared, plan)
+    write_frame(table, ratios)
+    write_json(
+        build_verdict(plan, collected, judged, compared, table, record["overrides"], record),
+        output,
+    )
+
+
+@app.command()
+def require_verdict(verdict: VerdictFile) -> None:
+    """Exit non-zero if a planned inference is missing."""
+    from engine.analysis.verdict import strict_failures
+
+    missing = strict_failures(read_json(verdict))
+    if missing:
+        sys.exit("error: " + "; ".join(missing))
+    _say("every planned inference is there")
+
+
+@app.command()
+def plot_confirmatory(
+    ratios: RatiosFile,
+    verdict: VerdictFile,
+    published: PublishedFile,
+    svg: Annotated[Path, typer.Option(help="Tall, for a phone.")],
+    wide: Annotated[Path, typer.Option(help="Wide, for a desktop.")],
+    png: Annotated[Path, typer.Option(help="Wide, for the README.")],
+) -> None:
+    """The forest plot of ratios by family."""
+    import pandas as pd
+
+    from engine.figures.confirmatory import draw
+    from engine.tables import read_frame
+
+    draw(read_frame(ratios), read_json(verdict), pd.read_csv(published), svg, png, wide)
+
+
+@app.command()
+def plot_acceptance(
+    ratios: RatiosFile,
+    verdict: VerdictFile,
+    svg: Annotated[Path, typer.Option()],
+    png: Annotated[Path, typer.Option()],
+) -> None:
+    """Acceptance by position in the block."""
+    from engine.figures.acceptance import draw
+    from engine.tables import read_frame
+
+    draw(read_frame(ratios), read_json(verdict), svg, png)
+
+
+@app.command()
+def render_report(
+    ratios: RatiosFile,
+    gates: Annotated[Path, typer.Option()],
+    tokens: Annotated[Path, typer.Option()],
+    verdict: VerdictFile,
+    published: PublishedFile,
+    confirmatory: Annotated[Path, typer.Option()],
+    confirmatory_wide: Annotated[Path, typer.Option()],
+    acceptance: Annotated[Path, typer.Option()],
+    output: Output,
+) -> None:
+    """One self-contained HTML page."""
+    import pandas as pd
+
+    from engine.report import render
+    from engine.tables import read_frame
+
+    render(
+        read_json(verdict),
+        read_frame(ratios),
+        read_frame(gates),
+        read_frame(tokens),
+        pd.read_csv(published),
+        {
+            "confirmatory": confirmatory,
+            "confirmatory_wide": confirmatory_wide,
+            "acceptance": acceptance,
+        },
+        output,
+    )
+
+
+@app.command()
+def list_failed(
+    design: DesignFile = Path("results/embedded/design.json"),
+) -> None:
+    """Print the files of all cells that failed to measure, for `snakemake -R`."""
+    from engine.analysis.collect import failed_files
+
+    for path in failed_files(load_design(design), ROOT):
+        print(path)
+
+
+def _read_prompts(plan: Design) -> list[dict]:
+    return [
+        read_json(ROOT / plan.prompt_path(context, family))
+        for context in plan.contexts
+        for family in plan.family_slugs
+    ]
+
+
+def _restored(plan: Design, models: dict) -> dict:
+    """The recorded models, fetched again if the cache was emptied in the meantime."""
+    from engine.models.fetching import fetch
+
+    for role, source in (("target", plan.models.target), ("draft", plan.models.draft)):
+        if models[role] and not Path(models[role]["folder"]).is_dir():
+            models[role] = vars(fetch(source, ROOT))
+    return models
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Run a subcommand; every expected fault is one sentence and a non-zero exit."""
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = error.filename or Path.cwd()
+            sys.exit(f"error: the disk is full at {where}; free some space and run again")
+        raise
+    except (DesignError, ValueError) as error:
+        if type(error).__module__.startswith("engine."):
+            sys.exit(f"error: {error}")
+        raise
+
+
+if __name__ == "__main__":
+    main()

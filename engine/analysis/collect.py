@@ -1,0 +1,64 @@
+"""The rows of a whole study in one frame: the files that the design names, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from engine.design import Cell, Design
+from engine.measure.rows import RowsError, read_rows
+
+_IDENTITY = ("design", "context", "family", "mode", "replicate")
+
+
+def collect(design: Design, root: str | Path) -> pd.DataFrame:
+    """All timing rows of a design, in its planned order, columns as in measure/rows.py.
+
+    `root` is the folder that holds `results/`. A file of a cell that the design does not name is
+    never read. Raises RowsError with one message that names every missing or unusable file; a
+    damaged one has then been renamed by the reader, so that the next run measures its cell.
+    """
+    tables, faults = [], []
+    for cell in design.cells():
+        try:
+            tables.append(_read_cell(cell, Path(root)))
+        except RowsError as error:
+            faults.append(str(error))
+    if faults:
+        total = len(tables) + len(faults)
+        raise RowsError(
+            f"{len(faults)} of the design's {total} timing files cannot be used:\n"
+            + "\n".join(f"- {fault}" for fault in faults)
+        )
+    return pa.concat_tables(tables).to_pandas()
+
+
+def failed_files(design: Design, root: str | Path) -> list[str]:
+    """Files, relative to `root`, of cells that crashed or ran out of memory or time.
+
+    Left out are missing files, which are measured without being asked for, and cells that the
+    device cannot run, which it will not be able to run next time either.
+    """
+    failed = []
+    for cell in design.cells():
+        if not (Path(root) / cell.path).exists():
+            continue
+        statuses = set(_read_cell(cell, Path(root))["status"].to_pylist())
+        if statuses - {"ok", "not_applicable"}:
+            failed.append(cell.path)
+    return failed
+
+
+def _read_cell(cell: Cell, root: Path) -> pa.Table:
+    path = root / cell.path
+    table = read_rows(path)
+    for name in _IDENTITY:
+        strangers = set(table[name].to_pylist()) - {getattr(cell, name)}
+        if strangers:
+            raise RowsError(
+                f"{path} holds rows of {name} {strangers.pop()!r}, which is not its own; delete "
+                "the file and run the same snakemake command again"
+            )
+    return table

@@ -1,0 +1,45 @@
+"""Reference tokens: what the baseline's own decoding gives, made once per prompt, untimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from engine.decoding import resources
+from engine.decoding.loop import Generation, Target, decode
+from engine.design import Design
+from engine.models.loading import FetchedModel, load_decoder
+
+
+def decode_references(
+    design: Design, models: dict[str, Any], prompts: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield {context, family, baseline, tokens} for every prompt and baseline of the design.
+
+    Decoding is greedy and ignores end-of-sequence, as timing runs do: `tokens` has exactly
+    `new_tokens` ids.
+    """
+    torch.set_num_threads(design.cpu_threads)
+    device = torch.device(design.device)
+    dtype = getattr(torch, design.dtype)
+    model = load_decoder(
+        FetchedModel(**models["target"]), device, dtype, vocabulary=models["target"]["vocabulary"]
+    )
+    with torch.inference_mode():
+        for baseline in design.baselines:
+            mode = design.modes[baseline].model_dump()
+            for prompt in prompts:
+                runtime = resources.build_runtime(mode, device, models["stop_ids"])
+                target = Target(model, runtime, len(prompt["tokens"]) + design.new_tokens + 1)
+                ids = torch.tensor(prompt["tokens"], dtype=torch.long, device=device)
+                target.prefill(ids, design.prefill_chunk)
+                generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)
+                trace = decode(generation, mode["round"], 0)
+                yield {
+                    "context": prompt["context"],
+                    "family": prompt["family"],
+                    "baseline": baseline,
+                    "tokens": trace.tokens,
+                }

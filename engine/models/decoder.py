@@ -1,0 +1,133 @@
+"""One dense pre-norm decoder for Llama, SmolLM2, Qwen2, Qwen3 and Mistral, by flags; batch 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.models.architecture import DecoderConfig, UnsupportedModel
+from engine.models.attention import attend_chunk, attend_rows, causal_mask, prefill_kernels
+from engine.models.cache import Cache
+from engine.models.layer import Layer
+from engine.models.norm import rms_norm
+from engine.models.rope import RopeTable, rotate
+from engine.models.weights import own_matrix, own_rows
+
+__all__ = ["Decoder", "DecoderConfig", "UnsupportedModel"]
+
+
+class Decoder:
+    """Weights and the forward step. Tensors are [M, hidden]; nothing here waits for the device.
+
+    `vocabulary` is the number of token ids that are judged: head and embedding are cut to it,
+    so that the padding rows of a checkpoint can never win. A student (`shared` given) brings
+    blocks only and uses the embedding and the head of another decoder, without copies.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        tensors: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        vocabulary: int | None = None,
+        shared: Decoder | None = None,
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        self.dtype = dtype
+
+        def judged(name: str) -> list[Tensor]:
+            return [tensors[name][: self.vocabulary]]
+
+        if shared is None:
+            self.vocabulary = vocabulary or config.vocabulary_rows
+            if config.tied_head:
+                self.head = own_matrix(judged("model.embed_tokens.weight"), self.device, dtype)
+                self.embedding = self.head
+            else:
+                self.head = own_matrix(judged("lm_head.weight"), self.device, dtype)
+                self.embedding = own_rows(judged("model.embed_tokens.weight"), self.device, dtype)
+        else:
+            self.vocabulary = shared.vocabulary
+            self.embedding, self.head = shared.embedding, shared.head
+        self.norm = own_rows([tensors["model.norm.weight"]], self.device, dtype)
+        self.layers = [
+            Layer.load(config, tensors, i, self.device, dtype) for i in range(config.layers)
+        ]
+        self._rope = RopeTable(config, dtype, self.device)
+
+        self._block_bytes = self.norm.nbytes + sum(layer.nbytes for layer in self.layers)
+        self.weights_bytes = self._block_bytes
+        if shared is None:
+            self.weights_bytes += self.head.nbytes
+            self.weights_bytes += 0 if config.tied_head else self.embedding.nbytes
+
+    def step_bytes(self, length: int) -> int:
+        """Least bytes that a step of one token reads with `length` tokens in the cache.
+
+        Every weight once (a tied matrix as the head; one row of the embedding is negligible)
+        and the keys and values.
+        """
+        row = 2 * self.config.layers * self.config.kv_heads * self.config.head_dim
+        return self._block_bytes + self.head.nbytes + length * row * self.dtype.itemsize
+
+    def new_cache(self, capacity: int) -> Cache:
+        """An empty cache for `capacity` tokens; position tables are made for as many."""
+        config = self.config
+        self._rope.rows(0, capacity)
+        return Cache(
+            config.layers, config.kv_heads, capacity, config.head_dim, self.dtype, self.device
+        )
+
+    def forward(self, tokens: Tensor, cache: Cache, rows: int = 1) -> Tensor:
+        """Append tokens [M] (int64, on the device) to the cache.
+
+        Returns the logits of the last `rows` of them, [rows, vocabulary] in the model's dtype.
+        Raises CacheError if they do not fit, and ValueError if there are fewer than `rows`.
+        """
+        count = tokens.shape[0]
+        if not 1 <= rows <= count:
+            raise ValueError(f"{rows} rows of logits were asked for from {count} tokens")
+        cache.reserve(count)
+        mask = causal_mask(count, cache.length + count, self.norm)
+        if mask is not None:
+            mask = mask.repeat(self.config.heads // self.config.kv_heads, 1)
+        return self._logits(self._blocks(tokens, cache, attend_rows, mask)[-rows:])
+
+    def prefill(self, tokens: Tensor, cache: Cache, chunk: int) -> Tensor:
+        """Append tokens [P] in pieces of at most `chunk`; logits [vocabulary] of the last one."""
+        cache.reserve(tokens.shape[0])
+        with prefill_kernels():
+            for piece in tokens.split(chunk):
+                rows = piece.shape[0]
+                mask = causal_mask(rows, cache.length + rows, self.norm) if cache.length else None
+                hidden = self._blocks(piece, cache, attend_chunk, mask)
+        return self._logits(hidden[-1:])[0]
+
+    def _blocks(
+        self,
+        tokens: Tensor,
+        cache: Cache,
+        attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor],
+        mask: Tensor | None,
+    ) -> Tensor:
+        rows = tokens.shape[0]
+        cosines, sines = self._rope.rows(cache.length, rows)
+        queries_end = self.config.heads
+        keys_end = queries_end + self.config.kv_heads
+        hidden = F.embedding(tokens, self.embedding)
+        for index, layer in enumerate(self.layers):
+            heads = layer.project(hidden)
+            turned = rotate(layer.normed(heads[:, :keys_end]), cosines, sines)
+            keys, values = cache.append(index, turned[:, queries_end:], heads[:, keys_end:])
+            attended = attend(turned[:, :queries_end], keys, values, mask)
+            hidden = layer.finish(hidden, attended)
+        cache.advance(rows)
+        return hidden
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(rms_norm(hidden, self.norm, self.config.norm_eps), self.head)

@@ -1,0 +1,46 @@
+"""The line that a cell prints when it is done: which of how many, how fast, how long still."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from engine.design import Cell
+
+
+def progress_line(cell: Cell, rows: list[dict[str, Any]]) -> str:
+    """E.g. `[7/48] 512 news spec r0: 21.4 tok/s, about 5 min left`.
+
+    The workflow names a file with the cells that it is about to measure in SPECSCALE_PROGRESS;
+    without it (a cell started by hand) the line has no total.
+    """
+    name = f"{cell.context} {cell.family} {cell.mode} r{cell.replicate}"
+    timed = [r for r in rows if r["status"] == "ok" and not r["warmup"] and not r["instrumented"]]
+    if timed:
+        rates = sorted(r["new_tokens"] / r["decode_s"] for r in timed)
+        result = f"{rates[len(rates) // 2]:.1f} tok/s"
+    else:
+        result = f"{rows[0]['status'].replace('_', ' ')}: {rows[0]['error'].splitlines()[-1]}"
+    plan = _plan()
+    if not plan or cell.order_index not in plan["pending"]:
+        return f"{name}: {result}"
+    done = plan["pending"].index(cell.order_index) + 1
+    total = len(plan["pending"])
+    left = (time.time() - plan["started"]) / done * (total - done)
+    return f"[{done}/{total}] {name}: {result}, {_about(left)} left"
+
+
+def _plan() -> dict[str, Any] | None:
+    try:
+        return json.loads(Path(os.environ["SPECSCALE_PROGRESS"]).read_text(encoding="utf-8"))
+    except (KeyError, OSError, json.JSONDecodeError):
+        return None
+
+
+def _about(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min"

@@ -1,0 +1,1 @@
+"""Distil the two-layer draft: corpus from the target's text, training loop, evaluation."""

@@ -1,0 +1,159 @@
+"""Bad input gets one plain sentence and a non-zero exit before any cell starts."""
+
+import errno
+import json
+import shutil
+
+import pytest
+
+from engine import __main__ as cli
+from engine.design import DesignError, load_design, parse_design
+from engine.preparation import checks
+from tests.workspace import ROOT, Workspace
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    return Workspace(tmp_path_factory.mktemp("bad"), contexts=[512], replicates=[1])
+
+
+def default_design(**changes):
+    data = json.loads(load_design(ROOT / "config" / "config.yaml").to_json())
+    return {**data, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"new_token": 5}, ["'new_token'", "unknown"]),
+        ({"new_tokens": "many"}, ["'new_tokens'", "'many'"]),
+        ({"device": "tpu"}, ["'device'", "'cpu'", "'cuda'"]),
+        ({"design": "../up"}, ["'design'", "../up"]),
+        ({"design": ""}, ["'design'"]),
+        ({"families": ["news", "news"]}, ["'families'", "twice"]),
+        ({"families": ["../up"]}, ["../up"]),
+        ({"contexts": [16]}, ["16", "new_tokens"]),
+        ({"contexts": []}, ["'contexts'"]),
+        ({"contexts": ["natural"]}, ["natural", "jsonl"]),
+        ({"replicates": [0]}, ["'replicates"]),
+        ({"gates": {"drift": 2}}, ["gates", "drift"]),
+        ({"gates": {"drifting": 0.1}}, ["drifting", "unknown"]),
+        ({"models": {"target": {"source": "web"}}}, ["models.target", "'web'"]),
+        (
+            {"models": {"target": {"source": "hub", "repo": "a/b", "revision": "main"}}},
+            ["revision"],
+        ),
+    ],
+)
+def test_a_faulty_design_is_refused_with_the_key(changes, words):
+    with pytest.raises(DesignError) as caught:
+        parse_design(default_design(**changes))
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ({"drafter": "oracle9"}, ["'oracle9'", "model"]),
+        ({"drafter": "model", "k": 4, "round": "loop"}, ["round", "'repair'", "'folded'"]),
+        ({"drafter": "model", "k": 0, "round": "repair"}, ["k of at least 1"]),
+        ({"drafter": "model", "k": 4}, ["round"]),
+        ({"drafter": "none", "k": 4}, ["drafter: none"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "baseline": "br"}, ["'br'", "ar"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "acceptance": "lax"}, ["'lax'", "exact"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "runtime": "warp"}, ["'warp'", "eager"]),
+    ],
+)
+def test_a_faulty_mode_is_refused_with_what_there_is(mode, words):
+    data = default_design()
+    data["modes"]["spec"] = {"baseline": "ar", **mode}
+    with pytest.raises(DesignError) as caught:
+        parse_design(data)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"new_tokenz": 5}, "new_tokenz"),
+        ({"modes": {"spec": {"drafter": "x", "baseline": "ar"}}}, "unknown drafter 'x'"),
+        ({"design": "../tiny"}, "not a usable name"),
+    ],
+)
+def test_the_workflow_stops_while_it_parses(workspace, changes, words):
+    workspace.write_design(**{"contexts": [512], **changes})
+    assert_refused(workspace, words, "-n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"families": ["newz"]}, "unknown family 'newz'"),
+        ({"contexts": [17_000]}, "exceeds the limit"),
+        ({"contexts": [60_000]}, "too little text"),
+        ({"contexts": [100]}, "no room for text"),
+        ({"device": "cuda"}, "no NVIDIA GPU"),
+        ({"cpu_threads": 200}, "cores"),
+        ({"prompts": {"source": "jsonl", "path": "config/none.jsonl"}}, "none.jsonl"),
+    ],
+)
+def test_what_needs_files_stops_before_any_cell(workspace, changes, words):
+    workspace.write_design(**{"contexts": [512], "replicates": [1], **changes})
+    if changes.get("device") == "cuda" and shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a GPU, so the design is sound here")
+    assert_refused(workspace, words)
+
+
+def test_a_jsonl_with_a_faulty_line_is_named(workspace):
+    path = workspace.root / "config" / "mine.jsonl"
+    path.write_text('{"category": "a", "turns": ["x"]}\n{"category": "a"}\n', encoding="utf-8")
+    workspace.write_design(
+        contexts=["natural"],
+        families=["a"],
+        prompts={"source": "jsonl", "path": "config/mine.jsonl"},
+    )
+    assert_refused(workspace, "mine.jsonl line 2")
+
+
+def test_tokenizers_that_differ_stop_before_any_cell(workspace, tmp_path):
+    draft = shutil.copytree(workspace.pair[1], tmp_path / "draft")
+    tokenizer = json.loads((draft / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = (next(t for t, i in vocabulary.items() if i == n) for n in (50, 51))
+    vocabulary[first], vocabulary[second] = 51, 50
+    (draft / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    models = {
+        "target": {"source": "folder", "path": str(workspace.pair[0])},
+        "draft": {"source": "folder", "path": str(draft)},
+    }
+    workspace.write_design(contexts=[512], models=models)
+    assert_refused(workspace, "id 50")
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch, capsys, tmp_path):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(checks.InputFault, match="nearly full"):
+        checks.check_disk(tmp_path)
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device", "rows.parquet")
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert "the disk is full at rows.parquet" in str(stopped.value)
+
+
+def assert_refused(workspace, words, *arguments):
+    result = workspace.snakemake(*arguments, check=False)
+    printed = result.stdout + result.stderr
+    assert result.returncode != 0, printed
+    assert words in printed
+    assert "Traceback" not in printed
+    assert not list((workspace.root / "results").rglob("timing/**/*.parquet"))

@@ -1,0 +1,254 @@
+"""The report: foreign text stays text, and nothing that went wrong is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from engine.report import formats, gate_matrix
+from tests.synthetic_report import REPOSITORY, Tables, study_tables, write_report
+from tests.synthetic_rows import FAMILIES, failed_cell, small_design
+
+PLANTED = '<script>alert("planted")</script>'
+ERROR = f"\x1b[31mRuntimeError: {PLANTED} 'quoted' & \U0001f4a5 内存不足\x1b[0m\x00"
+NAMES = ["news", "新聞 报道", PLANTED, "rocket 🚀", """both "quotes" & 'these'"""]
+VOID = {"meta", "img", "source", "br"}
+
+
+class Page(HTMLParser):
+    """The text, tags and attributes of a page, and whether its elements close in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
+        self.pieces: list[str] = []
+        self.faults: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.pieces.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.pieces).split())
+
+
+@functools.cache
+def hostile() -> Tables:
+    """A study whose families, errors, models, overrides and judgements hold hostile text."""
+    design = small_design(
+        families=NAMES,
+        contexts=[256, 512],
+        prompts={"source": "jsonl", "path": "own.jsonl"},
+        title=f"Title {PLANTED}",
+    )
+    slugs = list(design.family_slugs)
+
+    def alter(row):
+        row = {**row, "target_model": f"org/{PLANTED}", "device_name": f"GPU {PLANTED} 显卡"}
+        cell = row["context"], row["family"], row["mode"], row["replicate"]
+        return failed_cell(row, "out_of_memory", ERROR) if cell == lost else row
+
+    lost = ("512", slugs[1], "spec", 1)
+    tables = study_tables(
+        design,
+        failed={("256", slugs[2], "spec"): "steady", ("512", slugs[0], "ar"): "closed"},
+        outcomes={("256", slugs[3], "spec"): "near_tie", ("512", slugs[4], "spec"): "failed"},
+        overrides=(f"title={PLANTED}", "seed=7"),
+        frozen={
+            "frozen_at": "2026-01-05T08:00:00+00:00",
+            "changes": [{"at": "2026-01-06", "keys": ["gates.drift", PLANTED]}],
+        },
+        alter=alter,
+    )
+    gates = tables.gates.copy()
+    failing = gates.index[~gates["passed"]]
+    gates.loc[failing, "text"] = [f"finding {n} {PLANTED}" for n in range(len(failing))]
+    gates.loc[failing, "figure"] = [0.123, 0.456]
+    return dataclasses.replace(tables, gates=gates)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Page:
+    return Page(write_report(hostile(), tmp_path_factory.mktemp("report")))
+
+
+def test_the_page_is_well_formed(page):
+    assert not page.faults
+    assert page.open == []
+    assert page.source.startswith("<!DOCTYPE html>")
+    assert ("html", {"lang": "en"}) in page.attributes
+
+
+def test_foreign_text_is_text(page):
+    assert "script" not in page.tags
+    assert PLANTED not in page.source
+    for name in NAMES:
+        assert name in page.text
+    for written in (
+        f"org/{PLANTED}", f"GPU {PLANTED} 显卡", f"title={PLANTED}", f"Title {PLANTED}",
+        f"RuntimeError: {PLANTED} 'quoted' & \U0001f4a5 内存不足",
+    ):  # fmt: skip
+        assert written in page.text
+    assert not [name for _, a in page.attributes for name in a if name.startswith("on")]
+
+
+def test_control_characters_are_left_out(page):
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page.source)
+    assert "[31m" not in page.source
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    links = [a[name] for _, a in page.attributes for name in ("src", "srcset", "href") if name in a]
+    assert links
+    assert all(link.startswith(("data:image/svg+xml;base64,", "#")) for link in links)
+    targets = {a["id"] for _, a in page.attributes if "id" in a}
+    assert {link[1:] for link in links if link.startswith("#")} <= targets
+    assert "@import" not in page.source
+    assert "url(" not in page.source
+
+
+def test_every_failing_clause_is_named(page):
+    failing = gate_matrix.failing(hostile().gates)
+    assert len(failing) == 2
+    for clause in failing:
+        assert clause["text"] in page.text
+        assert formats.short(clause["figure"]) in page.text
+        assert clause["clause"] in page.text
+
+
+def test_every_clause_can_be_unfolded(page):
+    rows = len(hostile().gates)
+    folded = page.source[page.source.index("Every clause of every gate") :]
+    folded = folded[: folded.index('<section aria-labelledby="tokens"')]
+    assert folded.count("<tbody>") == 4
+    assert folded.count('<th scope="row"') == rows
+
+
+def test_failed_cells_are_named_with_their_error(page):
+    assert "512 tokens, 新聞 报道, spec, r1" in page.text
+    assert "spec: out of memory, 1 cell" in page.text
+
+
+def test_families_out_are_named_with_their_reason(page):
+    missing = page.source[page.source.index('id="missing"') :]
+    for entry in hostile().verdict["verdicts"]:
+        for out in entry["families_out"]:
+            assert formats.plain(out["reason"].splitlines()[0])[:12] in missing
+    assert "Families out of the inference (2)" in page.text
+
+
+def test_overrides_and_changes_are_shown(page):
+    assert "seed=7" in page.text
+    assert "gates.drift" in page.text
+    assert "2026-01-05T08:00:00+00:00" in page.text
+
+
+def test_token_outcomes_are_shown(page):
+    section = page.source[page.source.index('id="tokens"') : page.source.index('id="missing"')]
+    assert "near tie" in section
+    assert 'class="fail">failed' in section
+
+
+def test_verdict_sentences_come_before_every_table(page):
+    for entry in hostile().verdict["verdicts"]:
+        assert entry["sentence"] in page.text
+        assert page.source.index(entry["sentence"][:25]) < page.source.index("<table")
+
+
+def test_tables_and_figures_are_accessible(page):
+    images = [a for tag, a in page.attributes if tag == "img"]
+    assert len(images) == 2
+    assert all(len(image["alt"]) > 40 for image in images)
+    assert page.tags.count("caption") == page.tags.count("table")
+    assert all("scope" in a for tag, a in page.attributes if tag == "th")
+
+
+def test_a_synthetic_study_says_so_everywhere(page, tmp_path):
+    sections = page.source.split("<section ")[2:-1]
+    assert len(sections) == 9
+    for section in sections:
+        assert "SYNTHETIC" in section.split("</h2>")[0]
+    assert "<title>SYNTHETIC: " in page.source
+    tables = study_tables(small_design(contexts=[256], families=FAMILIES[:4]))
+    real = dataclasses.replace(tables, verdict={**tables.verdict, "synthetic": False})
+    assert "SYNTHETIC" not in write_report(real, tmp_path).read_text(encoding="utf-8")
+
+
+def test_published_numbers_are_labelled_and_never_tagged_synthetic(page):
+    section = page.source[page.source.index('id="published"') : page.source.index('id="prov')]
+    assert "Other hardware, another pair of models" in section
+    listing = section[section.index("Everything that was published") :]
+    assert "SYNTHETIC" not in listing
+    assert "No quantity was published at a context length of this study" in page.text
+
+
+def test_published_numbers_stand_beside_ours(tmp_path):
+    tables = study_tables(small_design(contexts=[2048], families=FAMILIES[:4]))
+    text = Page(write_report(tables, tmp_path)).text
+    assert "median seconds of spec" in text
+    assert "[0.424, 0.606]" in text
+
+
+@pytest.mark.parametrize(
+    ("design", "made", "expected"),
+    [
+        (
+            {"modes": {"ar": {"drafter": "none", "baseline": "ar"}}},
+            {},
+            "the design has no mode with a drafter",
+        ),
+        (
+            {},
+            {"alter": lambda row: failed_cell(row, "not_applicable", "needs a GPU")
+             if row["mode"] == "spec" else row},
+            "needs a GPU",
+        ),
+        ({}, {"alter": lambda row: row if row["mode"] == "ar" else None}, "NOT JUDGED"),
+    ],
+)  # fmt: skip
+def test_a_study_without_results_still_has_a_report(tmp_path, design, made, expected):
+    tables = study_tables(small_design(contexts=[256], families=FAMILIES[:2], **design), **made)
+    page = Page(write_report(tables, tmp_path))
+    assert expected in page.text
+    assert not re.search(r"\b(nan|None|NaT|inf)\b", page.text)
+
+
+def test_missing_values_are_dashes(page):
+    assert not re.search(r"\b(nan|None|NaT|inf)\b", page.text)
+
+
+def test_the_page_does_not_change_with_unchanged_data(tmp_path):
+    tables = study_tables(small_design(contexts=[256], families=FAMILIES[:4]))
+    first, second = (write_report(tables, tmp_path / name) for name in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_figures_and_report_do_without_torch():
+    program = (
+        "import sys, engine.figures.confirmatory, engine.figures.acceptance, engine.report;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0

@@ -1,0 +1,145 @@
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(workflow.basedir).parent
+# An editable install may point to another clone; this workflow runs the engine beside it, with
+# the interpreter that runs Snakemake.
+sys.path.insert(0, str(ROOT))
+os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH')}")
+
+from engine import composition
+from engine.design import DesignError, parse_design
+from engine.preparation.files import read_json, write_json
+
+if Path.cwd() != ROOT:
+    sys.exit(f"error: start snakemake in the repository's folder: cd {ROOT}")
+
+try:
+    DESIGN = parse_design(config)
+except DesignError as error:
+    sys.exit(f"error: {error}")
+
+RESULTS = f"results/{DESIGN.design}"
+REPORTS = f"reports/{DESIGN.design}"
+LOGS = f"logs/{DESIGN.design}"
+
+# Above every cell, so that preparation never splits a block.
+BEFORE_CELLS = 1_000_000
+
+
+wildcard_constraints:
+    context="|".join(str(context) for context in DESIGN.contexts),
+    family="|".join(DESIGN.family_slugs),
+    mode="|".join(DESIGN.modes),
+    replicate=r"\d+",
+
+
+def get_cell_files():
+    """Files of all cells, in the planned order."""
+    return [cell.path for cell in DESIGN.cells()]
+
+
+def get_prompt_files():
+    return [
+        f"{RESULTS}/prompts/{context}/{family}.json"
+        for context in DESIGN.contexts
+        for family in DESIGN.family_slugs
+    ]
+
+
+def get_source_texts(wildcards):
+    """Files that prompts are made of; a missing one is reported by the rule that reads it."""
+    path = Path(DESIGN.prompts.path)
+    if DESIGN.prompts.source == "packaged":
+        return sorted(str(p) for p in path.iterdir()) if path.is_dir() else []
+    return [str(path)] if path.is_file() else []
+
+
+def get_cell(wildcards):
+    return DESIGN.cell(wildcards.context, wildcards.family, wildcards.mode, wildcards.replicate)
+
+
+def get_cell_core(wildcards):
+    """Code that the cell executes: an edit there, and only there, measures it again."""
+    mode = DESIGN.modes[wildcards.mode]
+    files = [
+        *composition.core_files(),
+        *composition.mode_files(mode.drafter, mode.runtime),
+    ]
+    return [str(path.relative_to(ROOT)) for path in files]
+
+
+def get_cell_draft(wildcards):
+    """The shipped draft, where the mode runs one."""
+    draft = DESIGN.models.draft
+    if not composition.needs_draft_model(DESIGN.modes[wildcards.mode].drafter):
+        return []
+    if draft.source != "student":
+        return []
+    return sorted(str(p) for p in Path(draft.path).glob("*.safetensors"))
+
+
+def get_resolved_cell(wildcards):
+    return json.dumps(DESIGN.resolved_cell(get_cell(wildcards)), sort_keys=True)
+
+
+def get_cell_priority(wildcards):
+    """Earlier cells first, all below preparation and above what only reads tables."""
+    return BEFORE_CELLS - 1 - get_cell(wildcards).order_index
+
+
+def get_all_cores(wildcards):
+    """Nothing may run beside a measurement, whatever --cores says."""
+    return workflow.cores or 1
+
+
+def get_modules(*folders):
+    """Files of the engine's folders that no cell executes: code and templates."""
+    return sorted(
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / "engine" / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+def get_overrides():
+    """Keys given with --config, as the user wrote them."""
+    given = workflow.config_settings.config or {}
+    return [f"{key}={value}" for key, value in given.items()]
+
+
+def get_config_argument():
+    """What a command in a message needs so that it means this design."""
+    files = " ".join(f"{path}" for path in workflow.overwrite_configfiles)
+    return f"--configfile {files}" if files else ""
+
+
+def write_progress_plan():
+    """Tell the cells how many they are: their order_index values, and when the run began."""
+    pending = sorted(
+        get_cell(job.wildcards).order_index
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.name == "time_cell"
+    )
+    path = Path(f"{RESULTS}/progress.json")
+    write_json({"started": time.time(), "pending": pending}, path)
+    os.environ.update(SPECSCALE_PROGRESS=str(path.resolve()))
+
+
+def print_verdict():
+    path = Path(f"{REPORTS}/verdict.json")
+    if path.is_file():
+        from engine.analysis.verdict import verdict_lines
+
+        print("\n".join(verdict_lines(read_json(path))), file=sys.stderr)
+        print(f"report: {REPORTS}/report.html", file=sys.stderr)
+
+
+# A cell stops when the workflow that asked for it is gone, however it ended.
+os.environ.setdefault("SPECSCALE_WORKFLOW_PID", str(os.getpid()))
+
+print(DESIGN.plan_line(), file=sys.stderr)

@@ -1,0 +1,74 @@
+rule check_timing:
+    input:
+        cells=get_cell_files(),
+        code=get_modules("analysis"),
+        design=f"{RESULTS}/design.json",
+    output:
+        rows=f"{RESULTS}/rows.parquet",
+        gates=f"{RESULTS}/gates.parquet",
+    log:
+        f"{LOGS}/check_timing.log",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        config_argument=get_config_argument(),
+    shell:
+        "python -m engine check-timing --design {input.design:q}"
+        " --config-argument={params.config_argument:q} --rows {output.rows:q}"
+        " --output {output.gates:q} 2>&1 | tee {log:q}"
+
+
+rule check_tokens:
+    input:
+        rows=f"{RESULTS}/rows.parquet",
+        reference=f"{RESULTS}/reference.parquet",
+        prompts=get_prompt_files(),
+        models=f"{RESULTS}/models.json",
+        code=get_modules("analysis", "evidence"),
+        design=f"{RESULTS}/design.json",
+    output:
+        tokens=f"{RESULTS}/tokens.parquet",
+    log:
+        f"{LOGS}/check_tokens.log",
+    conda:
+        "../../envs/engine.yaml"
+    threads: get_all_cores
+    resources:
+        gpu=1,
+    shell:
+        "python -m engine check-tokens --design {input.design:q}"
+        " --models {input.models:q} --rows {input.rows:q}"
+        " --reference {input.reference:q} --output {output.tokens:q} 2>&1 | tee {log:q}"
+
+
+rule estimate_speedup:
+    input:
+        rows=f"{RESULTS}/rows.parquet",
+        gates=f"{RESULTS}/gates.parquet",
+        tokens=f"{RESULTS}/tokens.parquet",
+        frozen=f"{RESULTS}/frozen.json",
+        code=get_modules("analysis"),
+        design=f"{RESULTS}/design.json",
+    output:
+        ratios=f"{RESULTS}/ratios.parquet",
+        verdict=report(f"{REPORTS}/verdict.json", caption="../report/verdict.rst"),
+    log:
+        f"{LOGS}/estimate_speedup.log",
+    conda:
+        "../../envs/analysis.yaml"
+    shell:
+        "python -m engine estimate-speedup --design {input.design:q}"
+        " --rows {input.rows:q} --gates {input.gates:q} --tokens {input.tokens:q}"
+        " --frozen {input.frozen:q} --ratios {output.ratios:q}"
+        " --output {output.verdict:q} 2>&1 | tee {log:q}"
+
+
+rule verdict_strict:
+    input:
+        verdict=f"{REPORTS}/verdict.json",
+    log:
+        f"{LOGS}/verdict_strict.log",
+    conda:
+        "../../envs/analysis.yaml"
+    shell:
+        "python -m engine require-verdict --verdict {input.verdict:q} 2>&1 | tee {log:q}"

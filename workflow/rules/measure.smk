@@ -1,0 +1,28 @@
+rule time_cell:
+    input:
+        core=get_cell_core,
+        draft=get_cell_draft,
+        prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
+        models=ancient(f"{RESULTS}/models.json"),
+        found=ancient(f"{RESULTS}/inputs.json"),
+        # Waited for, so that its model run never splits a block; not read.
+        reference=ancient(f"{RESULTS}/reference.parquet"),
+        design=ancient(f"{RESULTS}/design.json"),
+    output:
+        rows=f"{RESULTS}/timing/{{context}}/{{family}}/{{mode}}/r{{replicate}}.parquet",
+    log:
+        f"{LOGS}/time_cell/{{context}}/{{family}}/{{mode}}/r{{replicate}}.log",
+    priority: get_cell_priority
+    conda:
+        "../../envs/engine.yaml"
+    threads: get_all_cores
+    resources:
+        gpu=1,
+    params:
+        cell=get_resolved_cell,
+    shell:
+        "python -m engine time-cell --design {input.design:q}"
+        " --context {wildcards.context:q} --family {wildcards.family:q}"
+        " --mode {wildcards.mode:q} --replicate {wildcards.replicate:q}"
+        " --models {input.models:q} --prompt {input.prompt:q}"
+        " --output {output.rows:q} 2>&1 | tee {log:q}"

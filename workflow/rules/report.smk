@@ -1,0 +1,61 @@
+rule plot_confirmatory:
+    input:
+        ratios=f"{RESULTS}/ratios.parquet",
+        verdict=f"{REPORTS}/verdict.json",
+        published="config/published.csv",
+        code=get_modules("figures"),
+    output:
+        svg=report(f"{REPORTS}/figures/confirmatory.svg", caption="../report/confirmatory.rst"),
+        wide=f"{REPORTS}/figures/confirmatory-wide.svg",
+        png=f"{REPORTS}/figures/confirmatory.png",
+    log:
+        f"{LOGS}/plot_confirmatory.log",
+    conda:
+        "../../envs/analysis.yaml"
+    shell:
+        "python -m engine plot-confirmatory --ratios {input.ratios:q}"
+        " --verdict {input.verdict:q} --published {input.published:q}"
+        " --svg {output.svg:q} --wide {output.wide:q} --png {output.png:q} 2>&1 | tee {log:q}"
+
+
+rule plot_acceptance:
+    input:
+        ratios=f"{RESULTS}/ratios.parquet",
+        verdict=f"{REPORTS}/verdict.json",
+        code=get_modules("figures"),
+    output:
+        svg=report(f"{REPORTS}/figures/acceptance.svg", caption="../report/acceptance.rst"),
+        png=f"{REPORTS}/figures/acceptance.png",
+    log:
+        f"{LOGS}/plot_acceptance.log",
+    conda:
+        "../../envs/analysis.yaml"
+    shell:
+        "python -m engine plot-acceptance --ratios {input.ratios:q}"
+        " --verdict {input.verdict:q} --svg {output.svg:q} --png {output.png:q}"
+        " 2>&1 | tee {log:q}"
+
+
+rule render_report:
+    input:
+        ratios=f"{RESULTS}/ratios.parquet",
+        gates=f"{RESULTS}/gates.parquet",
+        tokens=f"{RESULTS}/tokens.parquet",
+        verdict=f"{REPORTS}/verdict.json",
+        published="config/published.csv",
+        confirmatory=f"{REPORTS}/figures/confirmatory.svg",
+        confirmatory_wide=f"{REPORTS}/figures/confirmatory-wide.svg",
+        acceptance=f"{REPORTS}/figures/acceptance.svg",
+        code=get_modules("report", "figures"),
+    output:
+        html=report(f"{REPORTS}/report.html", caption="../report/verdict.rst"),
+    log:
+        f"{LOGS}/render_report.log",
+    conda:
+        "../../envs/analysis.yaml"
+    shell:
+        "python -m engine render-report --ratios {input.ratios:q}"
+        " --gates {input.gates:q} --tokens {input.tokens:q} --verdict {input.verdict:q}"
+        " --published {input.published:q} --confirmatory {input.confirmatory:q}"
+        " --confirmatory-wide {input.confirmatory_wide:q}"
+        " --acceptance {input.acceptance:q} --output {output.html:q} 2>&1 | tee {log:q}"
