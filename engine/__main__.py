@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from engine.composition import ROOT
-from engine.design import Design, DesignError, load_design, parse_design
+from engine.design import Design, DesignError, load_design
 from engine.preparation.files import read_json, write_json
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -29,7 +30,6 @@ Output = Annotated[Path, typer.Option("--output", help="File to write.")]
 
 @app.command()
 def freeze_design(
-    resolved: Annotated[str, typer.Option(help="The design as JSON.")],
     design: DesignFile,
     output: Output,
     overrides: Annotated[str, typer.Option(help="JSON list of key=value.")] = "[]",
@@ -37,9 +37,7 @@ def freeze_design(
     """Record the design before the first cell; later changes are appended to --output."""
     from engine.preparation.freeze import freeze
 
-    plan = parse_design(json.loads(resolved))
-    freeze(plan, json.loads(overrides), output)
-    write_json(plan.model_dump(mode="json"), design)
+    freeze(load_design(design), json.loads(overrides), output)
 
 
 @app.command()
@@ -128,11 +126,12 @@ def time_cell(
 
     plan = load_design(design)
     cell = plan.cell(context, family, mode, replicate)
+    started = time.time()
     rows = time_cell(plan, cell, _restored(plan, read_json(models)), read_json(prompt))
     from engine.measure.rows import write_rows  # pyarrow must not take the measurement's seconds
 
     write_rows(rows, output)
-    _say(progress_line(cell, rows))
+    _say(progress_line(cell, rows, started))
 
 
 @app.command()

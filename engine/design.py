@@ -230,7 +230,8 @@ class Design(_Strict):
     modes: Annotated[dict[Slug, Mode], Field(min_length=1)]
     replicates: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1)]
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
-    instrumented: Annotated[int, Field(ge=0, le=100)] = 1
+    warmup_tokens: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    instrumented: list[Annotated[int, Field(ge=0, le=100)]] | None = None
     prefill_chunk: Annotated[int, Field(ge=1)] = 2048
     time_limit_s: Annotated[float, Field(gt=0)]
     memory_limit_gib: Annotated[float, Field(gt=0)] | None = None
@@ -248,6 +249,15 @@ class Design(_Strict):
             if isinstance(gates, dict):
                 data = {**data, "gates": {**GATE_DEFAULTS[data["device"]], **gates}}
         return data
+
+    @model_validator(mode="after")
+    def _instrumented_fits(self) -> Design:
+        planned, blocks = len(self.instrumented_runs), len(self.replicates)
+        if planned != blocks:
+            raise ValueError(
+                f"instrumented has {planned} entries for {blocks} order blocks: give one for each"
+            )
+        return self
 
     @field_validator("contexts", "families")
     @classmethod
@@ -302,6 +312,11 @@ class Design(_Strict):
     def prompt_path(self, context: int | str, family: str) -> str:
         """JSON file of a cell's prompt, relative to the repository root."""
         return f"results/{self.design}/prompts/{context}/{family}.json"
+
+    @property
+    def instrumented_runs(self) -> list[int]:
+        """Instrumented runs of each order block; one each unless the design says otherwise."""
+        return [1] * len(self.replicates) if self.instrumented is None else self.instrumented
 
     @property
     def baselines(self) -> list[str]:
@@ -360,7 +375,8 @@ class Design(_Strict):
             "composition": mode.model_dump(mode="json"),
             "runs": self.replicates[cell.replicate],
             "warmup": self.warmup,
-            "instrumented": self.instrumented,
+            "warmup_tokens": min(self.warmup_tokens or self.new_tokens, self.new_tokens),
+            "instrumented": self.instrumented_runs[cell.replicate],
             "new_tokens": self.new_tokens,
             "prefill_chunk": self.prefill_chunk,
             "device": self.device,

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from engine.design import Cell
+from engine.preparation.files import read_json, write_json
 
 
-def progress_line(cell: Cell, rows: list[dict[str, Any]]) -> str:
+def plan_progress(pending: list[int], path: Path) -> None:
+    """Note the cells (order_index values) that a workflow is about to measure."""
+    write_json({"pending": sorted(pending)}, path)
+    os.environ.update(SPECSCALE_PROGRESS=str(path.resolve()))
+
+
+def progress_line(cell: Cell, rows: list[dict[str, Any]], started: float) -> str:
     """E.g. `[7/48] 512 news spec r0: 21.4 tok/s, about 5 min left`.
 
-    The workflow names a file with the cells that it is about to measure in SPECSCALE_PROGRESS;
-    without it (a cell started by hand) the line has no total.
+    `started` is the cell's own start in seconds of the epoch; the first cell's is kept, so that
+    set-up does not count. Without a plan (a cell started by hand) the line has no total.
     """
     name = f"{cell.context} {cell.family} {cell.mode} r{cell.replicate}"
     timed = [r for r in rows if r["status"] == "ok" and not r["warmup"] and not r["instrumented"]]
@@ -27,6 +34,9 @@ def progress_line(cell: Cell, rows: list[dict[str, Any]]) -> str:
     plan = _plan()
     if not plan or cell.order_index not in plan["pending"]:
         return f"{name}: {result}"
+    if "started" not in plan:
+        plan["started"] = started
+        write_json(plan, os.environ["SPECSCALE_PROGRESS"])
     done = plan["pending"].index(cell.order_index) + 1
     total = len(plan["pending"])
     left = (time.time() - plan["started"]) / done * (total - done)
@@ -35,7 +45,7 @@ def progress_line(cell: Cell, rows: list[dict[str, Any]]) -> str:
 
 def _plan() -> dict[str, Any] | None:
     try:
-        return json.loads(Path(os.environ["SPECSCALE_PROGRESS"]).read_text(encoding="utf-8"))
+        return read_json(os.environ["SPECSCALE_PROGRESS"])
     except (KeyError, OSError, json.JSONDecodeError):
         return None
 

@@ -151,7 +151,7 @@ def _cell_rows(
         }
     )
     rows = []
-    for run, kind in _runs(design, measured):
+    for run, kind in _runs(design, measured, design.instrumented_runs[cell.replicate]):
         durations = phases * np.exp(noise * rng.standard_normal(len(phases)))[:, None]
         round_s = durations.sum(axis=1)
         decode_s = float(round_s.sum())
@@ -178,14 +178,14 @@ def _cell_rows(
     return [row | ends for row in rows]
 
 
-def _runs(design: Design, measured: int) -> Iterator[tuple[int, str]]:
+def _runs(design: Design, measured: int, instrumented: int) -> Iterator[tuple[int, str]]:
     """Number and kind of each run, in the order in which a cell makes them."""
     for run in range(design.warmup):
         yield run, "warmup"
-    for run in range(max(measured, design.instrumented)):
+    for run in range(max(measured, instrumented)):
         if run < measured:
             yield run, "measured"
-        if run < design.instrumented:
+        if run < instrumented:
             yield run, "instrumented"
 
 

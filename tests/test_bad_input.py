@@ -95,7 +95,7 @@ def test_the_workflow_stops_while_it_parses(workspace, changes, words):
     [
         ({"families": ["newz"]}, "unknown family 'newz'"),
         ({"contexts": [17_000]}, "exceeds the limit"),
-        ({"contexts": [60_000]}, "too little text"),
+        ({"contexts": [600_000]}, "too little text"),
         ({"contexts": [100]}, "no room for text"),
         ({"device": "cuda"}, "no NVIDIA GPU"),
         ({"cpu_threads": 200}, "cores"),

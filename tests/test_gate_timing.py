@@ -121,7 +121,7 @@ def test_stalls_of_an_instrumented_run_are_outvoted():
 
 
 def test_a_design_without_instrumented_runs_is_judged_without_them():
-    design = tiny_design(instrumented=0)
+    design = tiny_design(instrumented=[0, 0])
     found = verdicts(study(design), design)
     assert found["runs"].passed
     assert not found["phases"].applicable

@@ -112,6 +112,39 @@ def test_an_edit_measures_again_what_executes_it(done, path, cells):
     assert done.planned() == {}
 
 
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        ({"gates": {"drift": 0.2}}, 0),
+        ({"families": ["news", "python"]}, 8),
+        ({"contexts": [512, 1024, 8192]}, 4),
+        ({"warmup": 2}, 8),
+        ({"cpu_threads": 2}, 8),
+        ({"new_tokens": 9}, 8),
+    ],
+)
+def test_a_changed_design_measures_what_it_changes(done, changes, cells):
+    done.write_design(**changes)
+    try:
+        planned = done.planned()
+        assert planned.get("time_cell", 0) == cells
+        assert planned["freeze_design"] == planned["check_timing"] == 1
+    finally:
+        done.write_design()
+    assert done.planned() == {}
+
+
+def test_other_models_measure_everything_again(done):
+    target, _draft = done.pair
+    done.pair = target, target
+    try:
+        done.write_design()
+        assert done.planned()["time_cell"] == 8
+    finally:
+        done.pair = target, _draft
+        done.write_design()
+
+
 def test_a_new_drafter_file_measures_nothing_again(done):
     file = done.root / "engine" / "decoding" / "drafters" / "novel.py"
     file.write_text("class Drafter: ...\n", encoding="utf-8")

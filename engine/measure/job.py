@@ -98,11 +98,11 @@ class CellRun:
             seconds.append(time.perf_counter() - start)
         return seconds[0], seconds[1]
 
-    def run(self, instrumented: bool) -> dict[str, Any]:
-        """Decode once from the end of the prompt; returns the run's own columns."""
+    def run(self, instrumented: bool, budget: int) -> dict[str, Any]:
+        """Decode `budget` tokens from the end of the prompt; returns the run's own columns."""
         from engine.decoding.loop import Generation, decode
 
-        torch, cell = self.torch, self.cell
+        torch = self.torch
         self.target.restart()
         if self.drafter:
             self.drafter.restart()
@@ -111,7 +111,7 @@ class CellRun:
         generation = Generation(
             target=self.target,
             runtime=self.runtime,
-            budget=cell["new_tokens"],
+            budget=budget,
             ignore_stop=True,
             drafter=self.drafter,
             rule=self.rule,
@@ -228,7 +228,9 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     cell, rows = cell_run.cell, []
 
     def add(run: int, warmup: bool = False, instrumented: bool = False) -> dict[str, Any]:
-        row = {"run": run, "warmup": warmup, "disturbed": False, **cell_run.run(instrumented)}
+        budget = cell["warmup_tokens"] if warmup else cell["new_tokens"]
+        measured = cell_run.run(instrumented, budget)
+        row = {"run": run, "warmup": warmup, "disturbed": False, **measured}
         rows.append(row)
         return row
 

@@ -1,7 +1,6 @@
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(workflow.basedir).parent
@@ -13,6 +12,7 @@ os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PA
 from engine import composition
 from engine.design import DesignError, parse_design
 from engine.preparation.files import read_json, write_json
+from engine.progress import plan_progress
 
 if Path.cwd() != ROOT:
     sys.exit(f"error: start snakemake in the repository's folder: cd {ROOT}")
@@ -25,6 +25,9 @@ except DesignError as error:
 RESULTS = f"results/{DESIGN.design}"
 REPORTS = f"reports/{DESIGN.design}"
 LOGS = f"logs/{DESIGN.design}"
+# Written before the first job of every run. Rules take it as a parameter, not as an input: of the
+# design, a cell depends on its own values only.
+DESIGN_FILE = f"{RESULTS}/design.json"
 
 # Above every cell, so that preparation never splits a block.
 BEFORE_CELLS = 1_000_000
@@ -118,16 +121,18 @@ def get_config_argument():
     return f"--configfile {files}" if files else ""
 
 
-def write_progress_plan():
-    """Tell the cells how many they are: their order_index values, and when the run began."""
-    pending = sorted(
+def write_design():
+    write_json(DESIGN.model_dump(mode="json"), DESIGN_FILE)
+
+
+def announce_cells():
+    """Tell the cells how many they are, for the line that each prints."""
+    pending = [
         get_cell(job.wildcards).order_index
         for job in workflow.dag.needrun_jobs()
         if job.rule.name == "time_cell"
-    )
-    path = Path(f"{RESULTS}/progress.json")
-    write_json({"started": time.time(), "pending": pending}, path)
-    os.environ.update(SPECSCALE_PROGRESS=str(path.resolve()))
+    ]
+    plan_progress(pending, Path(f"{RESULTS}/progress.json"))
 
 
 def print_verdict():

@@ -2,7 +2,6 @@ rule check_timing:
     input:
         cells=get_cell_files(),
         code=get_modules("analysis"),
-        design=f"{RESULTS}/design.json",
     output:
         rows=f"{RESULTS}/rows.parquet",
         gates=f"{RESULTS}/gates.parquet",
@@ -11,9 +10,11 @@ rule check_timing:
     conda:
         "../../envs/analysis.yaml"
     params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
         config_argument=get_config_argument(),
     shell:
-        "python -m engine check-timing --design {input.design:q}"
+        "python -m engine check-timing --design {params.file:q}"
         " --config-argument={params.config_argument:q} --rows {output.rows:q}"
         " --output {output.gates:q} 2>&1 | tee {log:q}"
 
@@ -25,7 +26,6 @@ rule check_tokens:
         prompts=get_prompt_files(),
         models=f"{RESULTS}/models.json",
         code=get_modules("analysis", "evidence"),
-        design=f"{RESULTS}/design.json",
     output:
         tokens=f"{RESULTS}/tokens.parquet",
     log:
@@ -35,8 +35,11 @@ rule check_tokens:
     threads: get_all_cores
     resources:
         gpu=1,
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
     shell:
-        "python -m engine check-tokens --design {input.design:q}"
+        "python -m engine check-tokens --design {params.file:q}"
         " --models {input.models:q} --rows {input.rows:q}"
         " --reference {input.reference:q} --output {output.tokens:q} 2>&1 | tee {log:q}"
 
@@ -48,7 +51,6 @@ rule estimate_speedup:
         tokens=f"{RESULTS}/tokens.parquet",
         frozen=f"{RESULTS}/frozen.json",
         code=get_modules("analysis"),
-        design=f"{RESULTS}/design.json",
     output:
         ratios=f"{RESULTS}/ratios.parquet",
         verdict=report(f"{REPORTS}/verdict.json", caption="../report/verdict.rst"),
@@ -56,8 +58,11 @@ rule estimate_speedup:
         f"{LOGS}/estimate_speedup.log",
     conda:
         "../../envs/analysis.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
     shell:
-        "python -m engine estimate-speedup --design {input.design:q}"
+        "python -m engine estimate-speedup --design {params.file:q}"
         " --rows {input.rows:q} --gates {input.gates:q} --tokens {input.tokens:q}"
         " --frozen {input.frozen:q} --ratios {output.ratios:q}"
         " --output {output.verdict:q} 2>&1 | tee {log:q}"

@@ -3,11 +3,7 @@ rule time_cell:
         core=get_cell_core,
         draft=get_cell_draft,
         prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
-        models=ancient(f"{RESULTS}/models.json"),
-        found=ancient(f"{RESULTS}/inputs.json"),
-        # Waited for, so that its model run never splits a block; not read.
-        reference=ancient(f"{RESULTS}/reference.parquet"),
-        design=ancient(f"{RESULTS}/design.json"),
+        models=f"{RESULTS}/models.json",
     output:
         rows=f"{RESULTS}/timing/{{context}}/{{family}}/{{mode}}/r{{replicate}}.parquet",
     log:
@@ -19,9 +15,10 @@ rule time_cell:
     resources:
         gpu=1,
     params:
+        file=DESIGN_FILE,
         cell=get_resolved_cell,
     shell:
-        "python -m engine time-cell --design {input.design:q}"
+        "python -m engine time-cell --design {params.file:q}"
         " --context {wildcards.context:q} --family {wildcards.family:q}"
         " --mode {wildcards.mode:q} --replicate {wildcards.replicate:q}"
         " --models {input.models:q} --prompt {input.prompt:q}"

@@ -1,6 +1,10 @@
+# No rule below has `ancient` inputs: where an upstream job reruns, Snakemake no longer looks at
+# the parameters of the jobs behind it, and an `ancient` edge does not pass the rerun on, so a
+# changed cell would keep its old rows. What must only come first, comes first by priority.
+
+
 rule freeze_design:
     output:
-        design=f"{RESULTS}/design.json",
         frozen=update(f"{RESULTS}/frozen.json"),
     log:
         f"{LOGS}/freeze_design.log",
@@ -8,17 +12,15 @@ rule freeze_design:
     conda:
         "../../envs/engine.yaml"
     params:
-        design=DESIGN.to_json(),
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
         overrides=json.dumps(get_overrides()),
     shell:
-        "python -m engine freeze-design --resolved {params.design:q}"
-        " --overrides {params.overrides:q} --design {output.design:q}"
-        " --output {output.frozen:q} 2>&1 | tee {log:q}"
+        "python -m engine freeze-design --design {params.file:q}"
+        " --overrides {params.overrides:q} --output {output.frozen:q} 2>&1 | tee {log:q}"
 
 
 rule fetch_model:
-    input:
-        design=ancient(f"{RESULTS}/design.json"),
     output:
         models=f"{RESULTS}/models.json",
     log:
@@ -27,9 +29,10 @@ rule fetch_model:
     conda:
         "../../envs/engine.yaml"
     params:
+        file=DESIGN_FILE,
         models=DESIGN.models.model_dump_json(),
     shell:
-        "python -m engine fetch-model --design {input.design:q}"
+        "python -m engine fetch-model --design {params.file:q}"
         " --output {output.models:q} 2>&1 | tee {log:q}"
 
 
@@ -37,7 +40,6 @@ rule build_prompts:
     input:
         texts=get_source_texts,
         models=f"{RESULTS}/models.json",
-        design=ancient(f"{RESULTS}/design.json"),
     output:
         prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
     log:
@@ -46,12 +48,13 @@ rule build_prompts:
     conda:
         "../../envs/engine.yaml"
     params:
+        file=DESIGN_FILE,
         prompts=DESIGN.prompts.model_dump_json(),
         new_tokens=DESIGN.new_tokens,
         seed=DESIGN.seed,
         format=1,
     shell:
-        "python -m engine build-prompt --design {input.design:q}"
+        "python -m engine build-prompt --design {params.file:q}"
         " --models {input.models:q} --context {wildcards.context:q}"
         " --family {wildcards.family:q} --output {output.prompt:q} 2>&1 | tee {log:q}"
 
@@ -60,7 +63,6 @@ rule check_inputs:
     input:
         prompts=get_prompt_files(),
         models=f"{RESULTS}/models.json",
-        design=f"{RESULTS}/design.json",
     output:
         found=f"{RESULTS}/inputs.json",
     log:
@@ -68,17 +70,19 @@ rule check_inputs:
     priority: BEFORE_CELLS
     conda:
         "../../envs/engine.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
     shell:
-        "python -m engine check-inputs --design {input.design:q}"
+        "python -m engine check-inputs --design {params.file:q}"
         " --models {input.models:q} --output {output.found:q} 2>&1 | tee {log:q}"
 
 
 rule decode_reference:
     input:
         prompts=get_prompt_files(),
-        models=ancient(f"{RESULTS}/models.json"),
-        found=ancient(f"{RESULTS}/inputs.json"),
-        design=ancient(f"{RESULTS}/design.json"),
+        models=f"{RESULTS}/models.json",
+        found=f"{RESULTS}/inputs.json",
     output:
         reference=f"{RESULTS}/reference.parquet",
     log:
@@ -90,10 +94,11 @@ rule decode_reference:
     resources:
         gpu=1,
     params:
+        file=DESIGN_FILE,
         baselines=[DESIGN.modes[name].model_dump_json() for name in DESIGN.baselines],
         new_tokens=DESIGN.new_tokens,
         dtype=DESIGN.dtype,
         device=DESIGN.device,
     shell:
-        "python -m engine decode-reference --design {input.design:q}"
+        "python -m engine decode-reference --design {params.file:q}"
         " --models {input.models:q} --output {output.reference:q} 2>&1 | tee {log:q}"

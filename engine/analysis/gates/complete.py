@@ -50,7 +50,11 @@ def runs(arms: Arms) -> Clause:
     for cell in ended_well(arms):
         for what, found, planned in (
             ("", len(cell.runs), arms.design.replicates[cell.plan.replicate]),
-            ("instrumented ", len(cell.instrumented), arms.design.instrumented),
+            (
+                "instrumented ",
+                len(cell.instrumented),
+                arms.design.instrumented_runs[cell.plan.replicate],
+            ),
         ):
             if found != planned:
                 faults.append(f"{cell.name} has {found} {what}runs instead of {planned}")

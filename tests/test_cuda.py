@@ -1,0 +1,102 @@
+"""The same code on a GPU: exactness, counted synchronisations, and reduced precision."""
+
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.decoding import acceptance
+from engine.decoding.drafters.model import Drafter
+from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.resources import Resources
+from engine.decoding.runtimes.eager import Runtime
+from engine.design import load_design
+from engine.models.fetching import fetch
+from engine.models.loading import load_decoder
+from engine.preparation.chat import chat_turn
+from engine.prompts import PromptBuilder, read_sources
+from tests.workspace import ROOT
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """One prompt of 512 tokens a family, by the target's own tokenizer."""
+    from tokenizers import Tokenizer
+
+    data = json.loads(load_design(ROOT / "config" / "paper.yaml").to_json())
+    embedded = load_design(ROOT / "config" / "config.yaml")
+    design = type(embedded).model_validate({**data, "models": embedded.models.model_dump()})
+    folder = Path(fetch(design.models.target, ROOT).folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    sources = read_sources(design.prompts, ROOT)
+    builder = PromptBuilder(design, sources, tokenizer, chat_turn(folder))
+    return [builder.build("512", family)["tokens"] for family in design.families]
+
+
+def load_pair(dtype):
+    models = load_design(ROOT / "config" / "config.yaml").models
+    target = load_decoder(fetch(models.target, ROOT), "cuda", dtype)
+    return target, load_decoder(fetch(models.draft, ROOT), "cuda", dtype, target)
+
+
+def run(pair, prompt, form, k=4, budget=64):
+    device = torch.device("cuda")
+    runtime = Runtime(device)
+    capacity = len(prompt) + budget + k + 1
+    target = Target(pair[0], runtime, capacity)
+    ids = torch.tensor(prompt, device=device)
+    drafter = None
+    with torch.inference_mode():
+        target.prefill(ids, 256)
+        if form != "step":
+            drafter = Drafter(Resources(runtime, capacity, lambda: pair[1]))
+            drafter.prefill(ids, 256)
+        generation = Generation(
+            target,
+            runtime,
+            budget,
+            ignore_stop=True,
+            drafter=drafter,
+            rule=acceptance.exact,
+            bonus=form == "folded",
+        )
+        runtime.reset_counts()
+        return decode(generation, form, k), runtime
+
+
+def test_speculation_is_exact_in_fp32_on_the_gpu(prompts):
+    pair = load_pair(torch.float32)
+    for prompt in prompts:
+        plain = run(pair, prompt, "step")[0].tokens
+        for form in ("repair", "folded"):
+            assert run(pair, prompt, form)[0].tokens == plain
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_each_path_is_deterministic_in_half_precision(prompts, dtype):
+    pair = load_pair(dtype)
+    for form in ("step", "repair", "folded"):
+        first, second = (run(pair, prompts[0], form)[0] for _ in range(2))
+        assert first == second
+
+
+def test_every_synchronisation_is_one_that_is_counted(prompts):
+    """torch's own debug mode sees the waits that the runtime counted, round ends aside."""
+    pair = load_pair(torch.bfloat16)
+    run(pair, prompts[0], "repair")
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _, runtime = run(pair, prompts[0], "repair")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    seen = Counter("called a synchronizing" in str(w.message) for w in caught)[True]
+    named = runtime.syncs.total() - runtime.syncs["round_end"]
+    # A copy of host tokens waits as well; it is counted as a copy. One more is the prompt's own.
+    assert seen == named + runtime.h2d_copies + 1
