@@ -11,8 +11,25 @@ from engine.measure.rows import write_table
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
-    write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for index, field in enumerate(table.schema):
+        if kind := _typed(field.type):
+            table = table.set_column(index, field.name, table.column(index).cast(kind))
+    write_table(table, path)
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     return pd.read_parquet(path)
+
+
+def _typed(kind: pa.DataType) -> pa.DataType | None:
+    """What a column of nothing but missing values becomes: numbers, which read back as NaN.
+
+    Where every cell of a study failed, there is not one value to infer a type from, and a column
+    without a type reads back as None, which no arithmetic takes.
+    """
+    if pa.types.is_null(kind):
+        return pa.float64()
+    if pa.types.is_list(kind) and pa.types.is_null(kind.value_type):
+        return pa.list_(pa.float64())
+    return None

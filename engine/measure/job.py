@@ -307,8 +307,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError):
         return True
     # torch's CPU allocator raises a plain RuntimeError
-    text = str(error)
-    return type(error).__name__ == "OutOfMemoryError" or "not enough memory" in text
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
 
 
 if __name__ == "__main__":
