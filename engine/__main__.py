@@ -73,7 +73,8 @@ def build_prompt(
 
     from engine.prompts import PromptBuilder, read_sources
 
-    plan, fetched = load_design(design), _restored(load_design(design), read_json(models))
+    plan = load_design(design)
+    fetched = _restored(plan, read_json(models))
     tokenizer = Tokenizer.from_file(str(Path(fetched["target"]["folder"]) / "tokenizer.json"))
     builder = PromptBuilder(plan, read_sources(plan.prompts, ROOT), tokenizer, fetched["turn"])
     write_json(builder.build(context, plan.family_slugs[family]), output)
@@ -96,12 +97,14 @@ def decode_reference(design: DesignFile, models: ModelsFile, output: Output) -> 
 
     from engine.evidence.reference import decode_references
     from engine.measure.lock import machine_lock
+    from engine.measure.workflow_life import end_with_workflow
     from engine.tables import write_frame
 
     plan = load_design(design)
     fetched = _restored(plan, read_json(models))
     total = len(plan.contexts) * len(plan.families) * len(plan.baselines)
     rows = []
+    end_with_workflow()
     with machine_lock():
         for row in decode_references(plan, fetched, _read_prompts(plan)):
             rows.append(row)
@@ -122,10 +125,13 @@ def time_cell(
 ) -> None:
     """Measure one cell in a process of its own and write its rows."""
     from engine.measure.cell import time_cell
+    from engine.preparation.checks import check_device
     from engine.progress import progress_line
 
     plan = load_design(design)
     cell = plan.cell(context, family, mode, replicate)
+    # Cells can be asked for alone, past the rule that checks the inputs.
+    check_device(plan)
     started = time.time()
     rows = time_cell(plan, cell, _restored(plan, read_json(models)), read_json(prompt))
     from engine.measure.rows import write_rows  # pyarrow must not take the measurement's seconds
@@ -175,8 +181,10 @@ def check_tokens(
 
         from engine.evidence.certificates import certify
         from engine.measure.lock import machine_lock
+        from engine.measure.workflow_life import end_with_workflow
 
         prompts = {(p["context"], p["family"]): p["tokens"] for p in _read_prompts(plan)}
+        end_with_workflow()
         with machine_lock():
             fetched = _restored(plan, read_json(models))
             certificates = pd.DataFrame(certify(plan, fetched, prompts, open_cases))
@@ -198,10 +206,12 @@ def estimate_speedup(
     """Paired ratios, intervals and the verdict."""
     from engine.analysis.speedup import family_ratios
     from engine.analysis.verdict import build_verdict
+    from engine.preparation.freeze import change_lines
     from engine.tables import read_frame, write_frame
 
     plan, collected = load_design(design), read_frame(rows)
     judged, compared, record = read_frame(gates), read_frame(tokens), read_json(frozen)
+    record["changes"] = change_lines(record)
     table = family_ratios(collected, judged, compared, plan)
     write_frame(table, ratios)
     write_json(

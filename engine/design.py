@@ -233,7 +233,7 @@ class Design(_Strict):
     warmup_tokens: Annotated[int, Field(ge=2, le=100_000)] | None = None
     instrumented: list[Annotated[int, Field(ge=0, le=100)]] | None = None
     prefill_chunk: Annotated[int, Field(ge=1)] = 2048
-    time_limit_s: Annotated[float, Field(gt=0)]
+    time_limit_s: Annotated[float, Field(gt=0, le=604_800)]
     memory_limit_gib: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=0)]
     prompts: Prompts = Prompts()

@@ -25,7 +25,8 @@ def progress_line(cell: Cell, rows: list[dict[str, Any]], started: float) -> str
     set-up does not count. Without a plan (a cell started by hand) the line has no total.
     """
     name = f"{cell.context} {cell.family} {cell.mode} r{cell.replicate}"
-    timed = [r for r in rows if r["status"] == "ok" and not r["warmup"] and not r["instrumented"]]
+    spoilt = ("warmup", "instrumented", "disturbed")
+    timed = [r for r in rows if r["status"] == "ok" and not any(r.get(flag) for flag in spoilt)]
     if timed:
         rates = sorted(r["new_tokens"] / r["decode_s"] for r in timed)
         result = f"{rates[len(rates) // 2]:.1f} tok/s"

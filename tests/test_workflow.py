@@ -243,8 +243,10 @@ def test_a_failed_command_line_override_is_named_and_a_good_one_is_listed(done):
     bad = done.snakemake("-n", "--config", "new_tokens=many", check=False)
     assert bad.returncode != 0
     assert "new_tokens" in bad.stdout + bad.stderr
-    plan = done.snakemake("-n", "--config", "new_tokens=9").stdout
-    assert "time_cell" in plan
+    done.snakemake("--config", "title=Another title")
+    assert done.verdict()["overrides"] == ["title=Another title"]
+    assert done.verdict()["changes_after_freeze"]
+    done.snakemake()
 
 
 def test_verdict_strict_fails_when_an_inference_is_missing(done):

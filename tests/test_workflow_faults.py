@@ -1,5 +1,6 @@
 """What goes wrong in the middle of a run costs as little as it can, and is named."""
 
+import fcntl
 import itertools
 import os
 import signal
@@ -95,10 +96,33 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_keeps_finished_cells(tmp_path)
     assert locked.returncode != 0
     assert "lock" in (locked.stdout + locked.stderr).lower()
     workspace.snakemake("--unlock")
-    workspace.snakemake("--rerun-incomplete")
+    workspace.snakemake()
     after = workspace.times()
     assert {path: after[path] for path in finished} == finished
     assert all(set(read_rows(path)["status"].to_pylist()) == {"ok"} for path in workspace.cells)
+
+
+def test_a_cell_waits_while_the_machine_is_held(tmp_path):
+    workspace = Workspace(tmp_path, contexts=[512], replicates=[1])
+    workspace.snakemake("results/tiny/reference.parquet")
+    held = os.open(workspace.environment["SPECSCALE_LOCK_FILE"], os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    run = workspace.start("results/tiny/rows.parquet")
+    try:
+        log = workspace.root / "logs/tiny/time_cell/512/news/ar/r0.log"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if log.exists() and "another measurement runs" in log.read_text(encoding="utf-8"):
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("the cell did not say that it waits")
+        assert workspace.measuring() == []
+        assert workspace.times() == {}
+    finally:
+        os.close(held)
+    assert run.wait(timeout=240) == 0
+    assert len(workspace.times()) == 2
 
 
 def test_two_clones_wait_for_each_other(tmp_path):

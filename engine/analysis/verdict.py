@@ -76,7 +76,7 @@ def verdict_lines(verdict: dict[str, Any]) -> list[str]:
     if verdict["overrides"]:
         lines.append(f"changed on the command line: {', '.join(verdict['overrides'])}")
     for change in verdict["changes_after_freeze"]:
-        lines.append(f"changed after the design was frozen: {', '.join(change['keys'])}")
+        lines.append(f"changed after the design was frozen, {change}")
     return lines
 
 

@@ -31,7 +31,11 @@ class Unwatched:
 
 
 class Drafter(Protocol):
-    """Two verbs matter, propose and update; the rest keeps its cache honest."""
+    """Two verbs matter, propose and update; the rest keeps its cache honest.
+
+    `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
+    drafter with another coverage (a window, no cache) translates the number or ignores it.
+    """
 
     calls: int
     catchups: int
@@ -74,7 +78,11 @@ class Trace:
 
 
 class Target:
-    """The target model, its cache, and the logits after the last token that the cache holds."""
+    """The target model, its cache, and logits kept between rounds.
+
+    `saved_next` are the logits after the last token in the cache: after the prompt in all forms,
+    after every round in the repair form, which judges d_1 by them.
+    """
 
     def __init__(self, model, runtime, capacity: int):
         self.model = model
@@ -197,6 +205,7 @@ def _repair_round(g: Generation, k: int) -> None:
     g.watch.enter("draft")
     proposal = g.drafter.propose(g.committed, k)
     g.watch.enter("verify")
+    g.drafter.expect(t + k - 1)
     block = g.runtime.upload(proposal)
     rows = g.target.forward(block[:-1] if ends else block)
     judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
@@ -221,7 +230,6 @@ def _repair_round(g: Generation, k: int) -> None:
     g.watch.enter("draft")
     g.drafter.catch_up(g.committed)
     g.watch.enter("control")
-    g.drafter.expect(g.length)
 
 
 def _last_from_saved(g: Generation) -> None:
@@ -250,6 +258,7 @@ def _folded_round(g: Generation, k: int) -> None:
     if k:
         g.watch.enter("draft")
         proposal = g.drafter.propose(g.committed, k)
+        g.drafter.expect(t + k - 1)
     g.watch.enter("verify")
     block = g.runtime.upload([g.committed[-1], *proposal])
     rows = g.target.forward(block if g.bonus else block[:-1])

@@ -6,7 +6,6 @@ most twice the 99.9% quantile of |logit(M=1) - logit(M=k+1)| measured on the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,58 +24,77 @@ def certify(
     models: dict[str, Any],
     prompts: dict[tuple[str, str], list[int]],
     divergences: list[Divergence],
-) -> Iterator[dict[str, Any]]:
-    """Yield one certificate per divergence: gap_fp32, bound (both in logits), top_two.
+) -> list[dict[str, Any]]:
+    """One certificate per divergence: gap_fp32, bound (both in logits), top_two.
 
-    `prompts` maps (context, family) to token ids. Loads the target twice, in the design's dtype
-    and in float32.
+    `prompts` maps (context, family) to token ids. The target is loaded in the design's dtype and
+    then in float32, never in both at once: a card that just holds the pair holds this too.
     """
     torch.set_num_threads(design.cpu_threads)
-    device = torch.device(design.device)
-    target = FetchedModel(**models["target"])
-
-    def load(dtype: torch.dtype):
-        return load_decoder(target, device, dtype, vocabulary=target.vocabulary)
-
-    working, exact = load(getattr(torch, design.dtype)), load(torch.float32)
     with torch.inference_mode():
-        for d in divergences:
-            rows = design.modes[d.mode].k + 1
-            prompt = prompts[d.context, d.family]
-            chunk = design.prefill_chunk
-            singles = _teacher_forced(working, prompt, d.tokens, 1, chunk)
-            blocks = _teacher_forced(working, prompt, d.tokens, rows, chunk)
-            precise = _teacher_forced(exact, prompt, d.tokens, rows, chunk)[-1]
-            noise = (singles.float() - blocks.float()).abs().flatten()
-            rank = max(1, round(_QUANTILE * noise.numel()))
-            pair = {d.token_baseline, d.token_mode}
-            yield {
-                "context": d.context,
-                "family": d.family,
-                "mode": d.mode,
-                "position": d.position,
-                "token_baseline": d.token_baseline,
-                "token_mode": d.token_mode,
-                "gap_fp32": float((precise[d.token_baseline] - precise[d.token_mode]).abs()),
-                "bound": _MARGIN * float(noise.kthvalue(rank).values),
-                "top_two": all(_top_two(path[-1]) == pair for path in (singles, blocks)),
-            }
+        model = _load(design, models, getattr(torch, design.dtype))
+        noises = [_noise(model, design, d, prompts[d.context, d.family]) for d in divergences]
+        del model
+        if design.device == "cuda":
+            torch.cuda.empty_cache()
+        model = _load(design, models, torch.float32)
+        gaps = [_gap(model, design, d, prompts[d.context, d.family]) for d in divergences]
+    return [
+        {
+            "context": d.context,
+            "family": d.family,
+            "mode": d.mode,
+            "position": d.position,
+            "token_baseline": d.token_baseline,
+            "token_mode": d.token_mode,
+            "gap_fp32": gap,
+            "bound": _MARGIN * quantile,
+            "top_two": top_two,
+        }
+        for d, (quantile, top_two), gap in zip(divergences, noises, gaps, strict=True)
+    ]
+
+
+def _load(design: Design, models: dict[str, Any], dtype: torch.dtype):
+    target = FetchedModel(**models["target"])
+    device = torch.device(design.device)
+    return load_decoder(target, device, dtype, vocabulary=target.vocabulary)
+
+
+def _noise(model, design: Design, d: Divergence, prompt: list[int]) -> tuple[float, bool]:
+    """The quantile of |logit(M=1) - logit(M=k+1)|, and whether both paths have the pair on top."""
+    rows = design.modes[d.mode].k + 1
+    singles = _teacher_forced(model, prompt, d.tokens, 1, design.prefill_chunk)
+    blocks = _teacher_forced(model, prompt, d.tokens, rows, design.prefill_chunk)
+    noise = (singles.float() - blocks.float()).abs().flatten()
+    rank = max(1, round(_QUANTILE * noise.numel()))
+    pair = {d.token_baseline, d.token_mode}
+    return float(noise.kthvalue(rank).values), all(
+        set(path[-1].topk(2).indices.tolist()) == pair for path in (singles, blocks)
+    )
+
+
+def _gap(model, design: Design, d: Divergence, prompt: list[int]) -> float:
+    rows = design.modes[d.mode].k + 1
+    logits = _teacher_forced(model, prompt, d.tokens, rows, design.prefill_chunk)[-1]
+    return float((logits[d.token_baseline] - logits[d.token_mode]).abs())
 
 
 def _teacher_forced(model, prompt: list[int], tokens: list[int], rows: int, chunk: int) -> Tensor:
-    """Logits [len(tokens) + 1, vocabulary] before each token and after the last, M = rows."""
+    """Logits [len(tokens) + 1, vocabulary] before each token and after the last, M = rows.
+
+    What does not fill a block comes first, so that the last row, which is judged, is in a full one.
+    """
 
     def on_device(ids: list[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=model.device)
 
-    cache = model.new_cache(len(prompt) + len(tokens) + 1)
-    # The first row comes from the prompt's last token, run as its own block like all others.
-    if len(prompt) > 1:
-        model.prefill(on_device(prompt[:-1]), cache, chunk)
-    stream = on_device([prompt[-1], *tokens])
-    parts = [model.forward(part, cache, rows=part.shape[0]) for part in stream.split(rows)]
-    return torch.cat(parts)
-
-
-def _top_two(logits: Tensor) -> set[int]:
-    return set(logits.topk(2).indices.tolist())
+    stream = [prompt[-1], *tokens]
+    before = prompt[:-1]
+    cache = model.new_cache(len(before) + len(stream))
+    if before:
+        model.prefill(on_device(before), cache, chunk)
+    odd = len(stream) % rows
+    parts = [stream[:odd]] if odd else []
+    parts += [stream[i : i + rows] for i in range(odd, len(stream), rows)]
+    return torch.cat([model.forward(on_device(p), cache, rows=len(p)) for p in parts])

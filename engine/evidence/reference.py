@@ -32,7 +32,7 @@ def decode_references(
             mode = design.modes[baseline].model_dump()
             for prompt in prompts:
                 runtime = resources.build_runtime(mode, device, models["stop_ids"])
-                target = Target(model, runtime, len(prompt["tokens"]) + design.new_tokens + 1)
+                target = Target(model, runtime, len(prompt["tokens"]) + design.new_tokens)
                 ids = torch.tensor(prompt["tokens"], dtype=torch.long, device=device)
                 target.prefill(ids, design.prefill_chunk)
                 generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)

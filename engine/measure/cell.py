@@ -25,6 +25,8 @@ from engine.design import Cell, Design
 from engine.measure.job import OUT_OF_MEMORY_EXIT
 from engine.measure.lock import machine_lock
 from engine.measure.telemetry import boot_id
+from engine.measure.workflow_life import workflow_pidfd
+from engine.preparation.files import write_json
 
 _LAST_LINES = 12  # of the child's standard error, kept in a failed cell's row
 
@@ -48,14 +50,12 @@ def time_cell(
     `models` holds `target` and `draft` as fetched (with `stop_ids`), `prompt` the token ids and
     their hash. Waits for the machine lock first; the time limit starts when it is held.
     """
-    parent_started = time.perf_counter()
-    identity = _identity(design, cell)
-    waiting = time.perf_counter()
     with machine_lock() as lock:
-        parent_started += time.perf_counter() - waiting
+        lock_held = time.perf_counter()
+        identity = _identity(design, cell)
         job = {
             "parent": os.getpid(),
-            "parent_started": parent_started,
+            "lock_held": lock_held,
             "cell": design.resolved_cell(cell),
             "target": models["target"],
             "draft": models["draft"],
@@ -74,21 +74,18 @@ def _run_child(job: dict[str, Any], lock: int, limit_s: float) -> Outcome:
     kills_before = _memory_kills()
     with tempfile.TemporaryDirectory(prefix="specscale-") as folder:
         job["result"] = str(Path(folder) / "rows.json")
-        stderr_path = Path(folder) / "stderr"
-        with stderr_path.open("w+b") as stderr:
+        job_path, stderr_path = Path(folder) / "job.json", Path(folder) / "stderr"
+        # A file, not a pipe: a child that hangs before it reads must not hang its parent.
+        write_json(job, job_path)
+        with stderr_path.open("w+b") as stderr, job_path.open("rb") as stdin:
             child = subprocess.Popen(
                 [sys.executable, "-m", "engine.measure.job"],
                 cwd=ROOT,
-                stdin=subprocess.PIPE,
+                stdin=stdin,
                 stderr=stderr,
                 pass_fds=[lock],
                 env={**os.environ, **_thread_settings(job["cell"]["cpu_threads"])},
             )
-            try:
-                with child.stdin as stdin:
-                    stdin.write(json.dumps(job).encode())
-            except BrokenPipeError:
-                pass  # it died before it read its job; its exit status says how
             reason = _wait(child, limit_s)
             stderr.seek(0)
             said = stderr.read().decode(errors="replace").strip()
@@ -112,7 +109,12 @@ def _thread_settings(threads: int) -> dict[str, str]:
     core, spinning threads wait for one that is not running, and a step of SmolLM2-135M took
     1.2 s instead of 47 ms (2 cores, a second busy process).
     """
-    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        # So that CUDA's device 0 is the card that NVML reads as number 0.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 def _wait(child: subprocess.Popen, limit_s: float) -> str:
@@ -121,7 +123,7 @@ def _wait(child: subprocess.Popen, limit_s: float) -> str:
     poller = select.poll()
     child_fd = os.pidfd_open(child.pid)
     poller.register(child_fd, select.POLLIN)
-    workflow_fd = _workflow_pidfd()
+    workflow_fd = workflow_pidfd()
     if workflow_fd is not None:
         poller.register(workflow_fd, select.POLLIN)
     try:
@@ -144,16 +146,6 @@ def _wait(child: subprocess.Popen, limit_s: float) -> str:
             os.close(workflow_fd)
 
 
-def _workflow_pidfd() -> int | None:
-    pid = os.environ.get("SPECSCALE_WORKFLOW_PID", "")
-    if not pid.isdigit():
-        return None
-    try:
-        return os.pidfd_open(int(pid))
-    except ProcessLookupError:
-        sys.exit("the workflow that asked for this cell is gone; the cell was not measured")
-
-
 def _diagnose(returncode: int, said: str, memory_kills: int) -> tuple[str, str]:
     last = "\n".join(said.splitlines()[-_LAST_LINES:])
     if returncode == OUT_OF_MEMORY_EXIT:
@@ -168,16 +160,13 @@ def _diagnose(returncode: int, said: str, memory_kills: int) -> tuple[str, str]:
 
 def _memory_kills() -> int:
     """How often the kernel has killed a process of our control group for memory."""
-    for events in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            text = Path(events).read_text()
-        except OSError:
-            continue
-        for line in text.splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill" and value.strip().isdigit():
-                return int(value)
-    return 0
+    try:
+        group = Path("/proc/self/cgroup").read_text().partition("0::")[2].strip()
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text()
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in events.splitlines())
+    return int(counts.get("oom_kill", 0))
 
 
 def _identity(design: Design, cell: Cell) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The measuring process: loads the models, prefills once, times the runs, prints rows as JSON.
+"""The measuring process: loads the models, prefills once, times the runs, writes rows as JSON.
 
 Started by cell.py with the job on standard input; it holds the machine lock through an inherited
 descriptor and dies with its parent. It imports neither transformers nor pydantic nor pandas: a
@@ -24,7 +24,7 @@ from typing import Any
 from engine.measure.clock import PhaseClock, RoundClock, stalled_share
 from engine.measure.telemetry import boot_id, host_hash, telemetry_for
 
-_MAX_REPEATS = 3  # of a disturbed run, METHODS section 5
+_MAX_REPEATS = 3  # of disturbed runs in a cell, METHODS section 5
 
 
 def die_with_parent(parent: int) -> None:
@@ -71,8 +71,8 @@ class CellRun:
             return self.draft
 
         self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
-        # A block may overhang the budget by its length before it is cut.
-        capacity = len(job["prompt"]) + cell["new_tokens"] + self.mode["k"] + 1
+        # Blocks are cut to what remains of the budget, so nothing ever lies beyond it.
+        capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
         self.drafter = resources.build_drafter(
             self.mode, resources.Resources(self.runtime, capacity, load_draft)
@@ -175,7 +175,6 @@ class CellRun:
     def constants(self) -> dict[str, Any]:
         """Columns that all runs of the cell share."""
         torch, job = self.torch, self.job
-        length = len(job["prompt"]) + self.cell["new_tokens"]
         models = [self.target.model, *([self.draft] if self.draft else [])]
         caches = [self.target.cache, *([self.drafter.cache] if self.draft else [])]
         return {
@@ -184,7 +183,7 @@ class CellRun:
             "prompt_sha256": job["prompt_sha256"],
             "weights_bytes": sum(m.weights_bytes for m in models),
             "kv_bytes": sum(c.nbytes for c in caches),
-            "step_bytes": self.target.model.step_bytes(length),
+            "step_bytes": self.target.model.step_bytes(len(job["prompt"])),
             "target_model": job["target"]["name"],
             "target_sha256": job["target"]["sha256"],
             "draft_model": job["draft"]["name"] if self.draft else None,
@@ -221,9 +220,8 @@ class CellRun:
 
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """All rows of one cell, as far as this process knows them (cell.py adds the identity)."""
-    cell_start = time.perf_counter()
     cell_run = CellRun(job)
-    startup = time.perf_counter() - job["parent_started"]
+    startup = time.perf_counter() - job["lock_held"]
     target_prefill, draft_prefill = cell_run.prefill()
     cell, rows = cell_run.cell, []
 
@@ -250,17 +248,18 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         add(run, instrumented=True)
     shared = cell_run.constants()
     cache = shared["last_level_cache"]
-    if cache and shared["step_bytes"] > 8 * cache and not cell_run.mode["k"]:
+    if cache and shared["step_bytes"] > 8 * cache and cell_run.drafter is None:
         shared["peak_read_bw"] = cell_run.peak_read_bandwidth()
     clocks = [row["sm_clock"] for row in rows if row.get("sm_clock")]
     cell_run.telemetry.close()
+    cell_end = time.perf_counter()
     for row in rows:
         row |= {
             "startup_s": startup,
             "target_prefill_s": target_prefill,
             "draft_prefill_s": draft_prefill,
-            "cell_monotonic_start": cell_start,
-            "cell_monotonic_end": time.perf_counter(),
+            "cell_monotonic_start": job["lock_held"],
+            "cell_monotonic_end": cell_end,
             "sm_clock_reference": max(clocks, default=None),
             **shared,
         }
@@ -294,7 +293,8 @@ def main() -> None:
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        print(f"out of memory: {str(error).splitlines()[0]}", file=sys.stderr)
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        print(f"out of memory: {words}", file=sys.stderr)
         sys.exit(OUT_OF_MEMORY_EXIT)
     text = json.dumps(rows, default=lambda value: value.isoformat())
     Path(job["result"]).write_text(text, encoding="utf-8")

@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Iterator
 
-# Read-only locks need a file that exists on every Linux machine, that all users can open, and
-# that nobody cleans up: files in a temporary folder are private to a service or get removed.
-_LOCK_FILE = os.environ.get("SPECSCALE_LOCK_FILE", "/etc/passwd")
+# A read-only lock needs something that exists on every Linux machine, that all users can open, and
+# that nobody replaces or cleans up: the root folder. Tests name another one.
+_LOCK_FILE = os.environ.get("SPECSCALE_LOCK_FILE", "/")
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "monotonic_end": (_REAL, True),
     "cell_monotonic_start": (_REAL, True),  # the whole measuring process, lock held
     "cell_monotonic_end": (_REAL, True),
-    "startup_s": (_REAL, False),  # process start to models loaded
+    "startup_s": (_REAL, False),  # lock held to models loaded
     "target_prefill_s": (_REAL, False),
     "draft_prefill_s": (_REAL, False),
     "decode_s": (_REAL, False),
@@ -200,6 +200,8 @@ def read_rows(path: str | Path) -> pa.Table:
         raise RowsError(
             f"{path} is missing; run the same snakemake command again to measure it"
         ) from None
+    except PermissionError:
+        raise
     except (pa.ArrowInvalid, OSError) as error:
         damaged = path.with_name(path.name + ".damaged")
         path.replace(damaged)

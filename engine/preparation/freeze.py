@@ -11,6 +11,10 @@ from engine.design import Design
 from engine.preparation.files import write_json
 
 
+class FreezeFault(ValueError):
+    """The record of the frozen design cannot be read; the text is one sentence."""
+
+
 def freeze(design: Design, overrides: list[str], path: Path) -> dict[str, Any]:
     """Write the resolved design with time and hash; a later change is appended, never hidden.
 
@@ -21,7 +25,12 @@ def freeze(design: Design, overrides: list[str], path: Path) -> dict[str, Any]:
     resolved = json.loads(design.to_json())
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except json.JSONDecodeError:
+        raise FreezeFault(
+            f"{path} is damaged, so changes since the freeze cannot be told: restore it, or delete "
+            f"it together with {path.parent / 'timing'} to start the study afresh"
+        ) from None
+    except FileNotFoundError:
         record = {
             "frozen_at": now,
             "frozen_sha256": design.sha256,

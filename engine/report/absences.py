@@ -24,19 +24,3 @@ def failed_cells(verdict: dict[str, Any]) -> list[dict[str, Any]]:
         {"mode": mode, "status": status.replace("_", " "), "error": error, "cells": cells}
         for (mode, status, error), cells in groups.items()
     ]
-
-
-def changes(verdict: dict[str, Any]) -> list[str]:
-    """Changes after the freeze as text, whether recorded as sentences or as changed keys."""
-    return [_change(change) for change in verdict["changes_after_freeze"]]
-
-
-def _change(change: str | dict[str, Any]) -> str:
-    if isinstance(change, str):
-        return change
-    parts = [f"{name.replace('_', ' ')}: {_listed(value)}" for name, value in change.items()]
-    return "; ".join(parts)
-
-
-def _listed(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -58,7 +58,7 @@ def render(
         tokens=tokens.to_dict("records"),
         families_out=absences.families_out(verdict),
         failed_cells=absences.failed_cells(verdict),
-        changes=absences.changes(verdict),
+        changes=verdict["changes_after_freeze"],
         shared=comparison.shared(verdict, published),
         published=comparison.listing(published),
         published_setting=SETTING,

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -75,14 +76,16 @@ def get_cell_core(wildcards):
     return [str(path.relative_to(ROOT)) for path in files]
 
 
-def get_cell_draft(wildcards):
-    """The shipped draft, where the mode runs one."""
-    draft = DESIGN.models.draft
-    if not composition.needs_draft_model(DESIGN.modes[wildcards.mode].drafter):
-        return []
-    if draft.source != "student":
-        return []
-    return sorted(str(p) for p in Path(draft.path).glob("*.safetensors"))
+def get_model_files(wildcards):
+    """Files of models that lie in folders of the user's, the shipped draft among them."""
+    models = [model for model in (DESIGN.models.target, DESIGN.models.draft) if model]
+    folders = [Path(m.path) for m in models if m.source in ("folder", "student")]
+    return sorted(
+        str(file)
+        for folder in folders
+        for pattern in ("*.safetensors", "config.json", "tokenizer.json")
+        for file in folder.glob(pattern)
+    )
 
 
 def get_resolved_cell(wildcards):
@@ -117,8 +120,9 @@ def get_overrides():
 
 def get_config_argument():
     """What a command in a message needs so that it means this design."""
-    files = " ".join(f"{path}" for path in workflow.overwrite_configfiles)
-    return f"--configfile {files}" if files else ""
+    files, keys = workflow.overwrite_configfiles, get_overrides()
+    words = ["--configfile", *map(str, files)] if files else []
+    return shlex.join([*words, "--config", *keys] if keys else words)
 
 
 def write_design():
@@ -136,11 +140,12 @@ def announce_cells():
 
 
 def print_verdict():
-    path = Path(f"{REPORTS}/verdict.json")
-    if path.is_file():
+    """After a run that judged; another run would show an old verdict as its own."""
+    judged = any(job.rule.name == "estimate_speedup" for job in workflow.dag.finished_jobs)
+    if judged:
         from engine.analysis.verdict import verdict_lines
 
-        print("\n".join(verdict_lines(read_json(path))), file=sys.stderr)
+        print("\n".join(verdict_lines(read_json(f"{REPORTS}/verdict.json"))), file=sys.stderr)
         print(f"report: {REPORTS}/report.html", file=sys.stderr)
 
 

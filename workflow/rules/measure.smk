@@ -1,7 +1,6 @@
 rule time_cell:
     input:
         core=get_cell_core,
-        draft=get_cell_draft,
         prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
         models=f"{RESULTS}/models.json",
     output:

@@ -21,6 +21,8 @@ rule freeze_design:
 
 
 rule fetch_model:
+    input:
+        files=get_model_files,
     output:
         models=f"{RESULTS}/models.json",
     log:
@@ -31,6 +33,8 @@ rule fetch_model:
     params:
         file=DESIGN_FILE,
         models=DESIGN.models.model_dump_json(),
+        # Raised by hand when the format or the making of the output changes.
+        format=1,
     shell:
         "python -m engine fetch-model --design {params.file:q}"
         " --output {output.models:q} 2>&1 | tee {log:q}"
@@ -52,6 +56,7 @@ rule build_prompts:
         prompts=DESIGN.prompts.model_dump_json(),
         new_tokens=DESIGN.new_tokens,
         seed=DESIGN.seed,
+        # Raised by hand when the format or the making of the output changes.
         format=1,
     shell:
         "python -m engine build-prompt --design {params.file:q}"
@@ -99,6 +104,8 @@ rule decode_reference:
         new_tokens=DESIGN.new_tokens,
         dtype=DESIGN.dtype,
         device=DESIGN.device,
+        prefill_chunk=DESIGN.prefill_chunk,
+        cpu_threads=DESIGN.cpu_threads,
     shell:
         "python -m engine decode-reference --design {params.file:q}"
         " --models {input.models:q} --output {output.reference:q} 2>&1 | tee {log:q}"

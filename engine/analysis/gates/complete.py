@@ -33,7 +33,7 @@ def status(arms: Arms) -> Clause:
         faults.append(f"{cell.name} ended as {ended['status']} ({_last_line(ended['error'])})")
         if ended["status"] in _REMEDIES:
             remedies.append(_REMEDIES[ended["status"]])
-        else:
+        if ended["status"] != "not_applicable":
             again.append(cell)
     remedies.append(arms.study.remeasure(again))
     return none_of(

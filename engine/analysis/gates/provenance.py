@@ -47,9 +47,12 @@ def current(arms: Arms) -> Clause:
 def alike(arms: Arms) -> Clause:
     """All cells of both arms, in every replicate, have one engine, library, device and prompt."""
     cells, faults = ended_well(arms), []
-    for column in _ALIKE:
+    # A baseline has no draft, so that one is compared within the mode.
+    compared = [(column, cells) for column in _ALIKE]
+    compared.append(("draft_sha256", [cell for cell in cells if cell.plan.mode == arms.mode]))
+    for column, holders in compared:
         names = defaultdict(list)
-        for cell in cells:
+        for cell in holders:
             values = {"none" if pd.isna(v) else str(v) for v in cell.values(column)}
             for value in sorted(values):
                 names[value].append(cell.name)
