@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +15,7 @@ from typing import Annotated
 import typer
 
 from engine.composition import ROOT
-from engine.design import Design, DesignError, load_design
+from engine.design import Design, load_design
 from engine.preparation.files import read_json, write_json
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -49,7 +52,7 @@ def fetch_model(design: DesignFile, output: Output) -> None:
 
     plan = load_design(design)
     check_device(plan)
-    check_disk(ROOT)
+    check_disk(ROOT, Path(tempfile.gettempdir()))
     target = fetch(plan.models.target, ROOT)
     draft = fetch(plan.models.draft, ROOT) if plan.models.draft else None
     folder = Path(target.folder)
@@ -158,7 +161,7 @@ def check_timing(
     write_frame(collected, rows)
     write_frame(gates, output)
     passed = summary(gates)["passed"]
-    _say(f"gates: {int(passed.sum())} of {len(passed)} cells pass all six")
+    _say(f"gates: {int(passed.sum())} of {len(passed)} (context, family, mode) pass all six")
 
 
 @app.command()
@@ -326,7 +329,9 @@ def _restored(plan: Design, models: dict) -> dict:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    # A terminal that went away must not cost what was measured.
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -339,11 +344,17 @@ def main() -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = error.filename or Path.cwd()
             sys.exit(f"error: the disk is full at {where}; free some space and run again")
-        raise
-    except (DesignError, ValueError) as error:
+        sys.exit(f"error: cannot use {error.filename}: {error.strerror or error}")
+    except Exception as error:
         if type(error).__module__.startswith("engine."):
             sys.exit(f"error: {error}")
-        raise
+        if os.environ.get("SPECSCALE_DEBUG"):
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        sys.exit(
+            f"error: unexpected {type(error).__name__}: {first} (set SPECSCALE_DEBUG=1 for the "
+            "traceback; if a file under results/ is damaged, delete it and run again)"
+        )
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ class DesignError(ValueError):
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _slug(name: str) -> str:
-    if not SLUG.match(name):
+    if not SLUG.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a usable name: use 1 to 64 of a-z, 0-9, '-' and '_', "
             "starting with a letter or digit"
@@ -108,7 +108,7 @@ class Prompts(_Strict):
 
     source: Literal["packaged", "jsonl"] = "packaged"
     path: str = "config/prompts"
-    question: Annotated[int, Field(ge=0)] = 0
+    question: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class Mode(_Strict):
@@ -206,11 +206,11 @@ class Inference(_Strict):
     """How families become one interval and one word."""
 
     level: Share = 0.95
-    resamples: Annotated[int, Field(ge=1000)] = 10_000
-    faster_above: Annotated[float, Field(ge=1)] = 1.005
+    resamples: Annotated[int, Field(ge=1000, le=1_000_000)] = 10_000
+    faster_above: Annotated[float, Field(ge=1, lt=10)] = 1.005
     slower_below: Annotated[float, Field(gt=0, le=1)] = 0.995
     same_low: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    same_high: Annotated[float, Field(gt=1)] = 1.05
+    same_high: Annotated[float, Field(gt=1, lt=10)] = 1.05
     bootstrap_from: Annotated[int, Field(ge=2)] = 8
     student_t_from: Annotated[int, Field(ge=2)] = 4
 
@@ -224,18 +224,20 @@ class Design(_Strict):
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16"]
     cpu_threads: Annotated[int, Field(ge=1, le=256)]
-    contexts: Annotated[list[Annotated[int, Field(ge=2)] | Literal["natural"]], Field(min_length=1)]
-    families: Annotated[list[str], Field(min_length=1)]
+    contexts: Annotated[
+        list[Annotated[int, Field(ge=2, le=10_000_000)] | Literal["natural"]], Field(min_length=1)
+    ]
+    families: Annotated[list[Annotated[str, Field(pattern=r"\S")]], Field(min_length=1)]
     new_tokens: Annotated[int, Field(ge=2, le=100_000)]
     modes: Annotated[dict[Slug, Mode], Field(min_length=1)]
     replicates: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1)]
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
     warmup_tokens: Annotated[int, Field(ge=2, le=100_000)] | None = None
     instrumented: list[Annotated[int, Field(ge=0, le=100)]] | None = None
-    prefill_chunk: Annotated[int, Field(ge=1)] = 2048
+    prefill_chunk: Annotated[int, Field(ge=1, le=2**20)] = 2048
     time_limit_s: Annotated[float, Field(gt=0, le=604_800)]
     memory_limit_gib: Annotated[float, Field(gt=0)] | None = None
-    seed: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     prompts: Prompts = Prompts()
     models: Models
     gates: Gates
@@ -244,7 +246,7 @@ class Design(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _gate_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("device") in GATE_DEFAULTS:
+        if isinstance(data, dict) and str(data.get("device")) in GATE_DEFAULTS:
             gates = data.get("gates") or {}
             if isinstance(gates, dict):
                 data = {**data, "gates": {**GATE_DEFAULTS[data["device"]], **gates}}
@@ -435,7 +437,7 @@ def _cells_by_key(design_json: str) -> dict[tuple[str, str, str, int], Cell]:
 
 def slug_of(name: str) -> str:
     """A family's path-safe name; names that already are slugs stay as they are."""
-    if SLUG.match(name):
+    if SLUG.fullmatch(name):
         return name
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48]
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -459,6 +461,8 @@ def load_design(path: str | Path) -> Design:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise DesignError(f"cannot read the design file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DesignError(f"the design file {path} is not UTF-8 text") from None
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -470,7 +474,7 @@ def load_design(path: str | Path) -> Design:
 
 def _sentence(error: dict[str, Any]) -> str:
     tags = {"wheel", "folder", "hub", "student"}
-    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the design"
+    key = ".".join(str(part) for part in error["loc"] if part not in tags)
     if error["type"] == "extra_forbidden":
         return f"config key {key!r} is unknown; config/README.md lists the keys"
     if error["type"] == "missing":
@@ -478,4 +482,4 @@ def _sentence(error: dict[str, Any]) -> str:
     message = error["msg"].removeprefix("Value error, ")
     given = error.get("input")
     shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool) else ""
-    return f"config key {key!r}: {message}{shown}"
+    return f"config key {key!r}: {message}{shown}" if key else message

@@ -64,7 +64,7 @@ def _read_jsonl(path: Path, question: int) -> dict[str, Source]:
     Of each category, the question number `question` in file order (0 is the first) is taken.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise PromptError(f"prompts file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -178,7 +178,10 @@ class PromptBuilder:
 
     def _encoded(self, family: str) -> list[int]:
         if family not in self._texts:
+            # A user's text that spells a control token must not become one.
+            self._tokenizer.encode_special_tokens = True
             self._texts[family] = self._encode(self._sources[family].text)
+            self._tokenizer.encode_special_tokens = False
         return self._texts[family]
 
     def _encode(self, text: str) -> list[int]:

@@ -38,6 +38,11 @@ def default_design(**changes):
         ({"contexts": []}, ["'contexts'"]),
         ({"contexts": ["natural"]}, ["natural", "jsonl"]),
         ({"replicates": [0]}, ["'replicates"]),
+        ({"seed": 2**64}, ["'seed'"]),
+        ({"time_limit_s": float("inf")}, ["'time_limit_s'"]),
+        ({"device": ["cpu"]}, ["'device'"]),
+        ({"design": "tiny\n"}, ["'design'"]),
+        ({"families": ["  "]}, ["families"]),
         ({"gates": {"drift": 2}}, ["gates", "drift"]),
         ({"gates": {"drifting": 0.1}}, ["drifting", "unknown"]),
         ({"models": {"target": {"source": "web"}}}, ["models.target", "'web'"]),
@@ -107,6 +112,18 @@ def test_what_needs_files_stops_before_any_cell(workspace, changes, words):
     if changes.get("device") == "cuda" and shutil.which("nvidia-smi"):
         pytest.skip("this machine has a GPU, so the design is sound here")
     assert_refused(workspace, words)
+
+
+def test_a_draft_that_cannot_run_stops_before_any_cell(workspace, tmp_path):
+    draft = shutil.copytree(workspace.pair[1], tmp_path / "draft")
+    weights = draft / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    models = {
+        "target": {"source": "folder", "path": str(workspace.pair[0])},
+        "draft": {"source": "folder", "path": str(draft)},
+    }
+    workspace.write_design(contexts=[512], models=models)
+    assert_refused(workspace, "model.safetensors")
 
 
 def test_a_jsonl_with_a_faulty_line_is_named(workspace):

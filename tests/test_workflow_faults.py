@@ -104,7 +104,7 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_keeps_finished_cells(tmp_path)
 
 def test_a_cell_waits_while_the_machine_is_held(tmp_path):
     workspace = Workspace(tmp_path, contexts=[512], replicates=[1])
-    workspace.snakemake("results/tiny/reference.parquet")
+    workspace.snakemake("results/tiny/inputs.json")
     held = os.open(workspace.environment["SPECSCALE_LOCK_FILE"], os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     run = workspace.start("results/tiny/rows.parquet")

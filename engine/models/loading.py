@@ -27,13 +27,9 @@ def load_decoder(
     `vocabulary` is the number of ids to judge, by default the model's own; rows beyond it are
     padding and are left out. Raises ModelError or UnsupportedModel, one sentence each.
     """
-    folder = Path(model.folder)
-    config = DecoderConfig.from_hf(read_json(folder / "config.json"))
-    tensors = Checkpoint(folder)
+    config, tensors = _open(model)
     if model.vocabulary is None:
-        tensors.check(block_shapes(config))
         return Decoder(config, tensors, device, dtype, shared=_fitting(target, config, model))
-    tensors.check(model_shapes(config))
     vocabulary = vocabulary or model.vocabulary
     if vocabulary > config.vocabulary_rows:
         raise ModelError(
@@ -41,6 +37,22 @@ def load_decoder(
             f"{config.vocabulary_rows}: use the tokenizer that belongs to the model"
         )
     return Decoder(config, tensors, device, dtype, vocabulary)
+
+
+def inspect_model(model: FetchedModel) -> DecoderConfig:
+    """Check a fetched model's config and the shapes of its tensors, and read no weights.
+
+    Raises ModelError or UnsupportedModel, one sentence each.
+    """
+    return _open(model)[0]
+
+
+def _open(model: FetchedModel) -> tuple[DecoderConfig, Checkpoint]:
+    folder = Path(model.folder)
+    config = DecoderConfig.from_hf(read_json(folder / "config.json"))
+    tensors = Checkpoint(folder)
+    tensors.check(block_shapes(config) if model.vocabulary is None else model_shapes(config))
+    return config, tensors
 
 
 def _fitting(target: Decoder | None, config: DecoderConfig, model: FetchedModel) -> Decoder:

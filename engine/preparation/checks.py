@@ -6,9 +6,9 @@ the machine, the files, the tokenizers or the models' limits.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import psutil
 from engine.design import Design
 
 _GIB = 2**30
-_FREE_DISK = 1 * _GIB  # rows, figures and the report of a large design, with room to spare
+_FREE_DISK = 0.2 * _GIB  # rows, figures and the report of a large design, with room to spare
 
 
 class InputFault(ValueError):
@@ -53,14 +53,33 @@ def check_device(design: Design) -> dict[str, Any]:
     return {"device": "cuda", "gpus": count, "memory_total": memory}
 
 
-def check_disk(folder: Path) -> None:
-    """Raises InputFault if the file system of `folder` is nearly full."""
-    free = shutil.disk_usage(folder).free
-    if free < _FREE_DISK:
-        raise InputFault(
-            f"the disk under {folder} is nearly full: {free / _GIB:.2f} GiB free, "
-            f"{_FREE_DISK / _GIB:.0f} GiB are needed; free some space and run again"
-        )
+def check_prompt_files(design: Design, root: Path) -> None:
+    """The prompt source is there and, if packaged, has every family; reads no text.
+
+    Raises InputFault. What is inside a user's own file is checked by the rule that reads it.
+    """
+    path = root / design.prompts.path
+    if design.prompts.source == "jsonl":
+        if not path.is_file():
+            raise InputFault(f"prompts file {design.prompts.path} is not there")
+        return
+    known = sorted(file.stem for file in path.glob("*.txt"))
+    for family in design.families:
+        if family not in known:
+            raise InputFault(
+                f"unknown family {family!r}; {design.prompts.path} has {', '.join(known)}"
+            )
+
+
+def check_disk(*folders: Path) -> None:
+    """Raises InputFault if the file system of one of the folders is nearly full."""
+    for folder in folders:
+        free = shutil.disk_usage(folder).free
+        if free < _FREE_DISK:
+            raise InputFault(
+                f"the disk under {folder} is nearly full: {free / _GIB:.2f} GiB free, "
+                f"{_FREE_DISK / _GIB:.1f} GiB are needed; free some space and run again"
+            )
 
 
 def check_inputs(
@@ -70,18 +89,25 @@ def check_inputs(
 
     Raises InputFault or ModelError with one sentence.
     """
+    from engine.models.loading import FetchedModel, inspect_model
     from engine.models.tokenizers import compare_tokenizers
 
     device = check_device(design)
-    check_disk(root)
+    check_disk(root, Path(tempfile.gettempdir()))
     longest = max(len(p["tokens"]) for p in prompts) + design.new_tokens
-    limits = {}
+    limits, hidden = {}, None
     for role in ("target", "draft"):
         model = models[role]
         if model is None:
             continue
-        config = json.loads((Path(model["folder"]) / "config.json").read_text(encoding="utf-8"))
-        limits[role] = config.get("max_position_embeddings")
+        shape = inspect_model(FetchedModel(**model))
+        limits[role] = shape.max_positions
+        if role == "draft" and model["vocabulary"] is None and shape.hidden != hidden:
+            raise InputFault(
+                f"the student {model['name']} has hidden size {shape.hidden}, but the target's "
+                f"embeddings have {hidden}: it was trained for another target"
+            )
+        hidden = shape.hidden
         if limits[role] and longest > limits[role]:
             raise InputFault(
                 f"a context of {longest} tokens exceeds the limit of {role} {model['name']} "

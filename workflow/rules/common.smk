@@ -12,6 +12,7 @@ os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PA
 
 from engine import composition
 from engine.design import DesignError, parse_design
+from engine.preparation.checks import InputFault, check_prompt_files
 from engine.preparation.files import read_json, write_json
 from engine.progress import plan_progress
 
@@ -20,7 +21,8 @@ if Path.cwd() != ROOT:
 
 try:
     DESIGN = parse_design(config)
-except DesignError as error:
+    check_prompt_files(DESIGN, ROOT)
+except (DesignError, InputFault) as error:
     sys.exit(f"error: {error}")
 
 RESULTS = f"results/{DESIGN.design}"
@@ -126,7 +128,10 @@ def get_config_argument():
 
 
 def write_design():
-    write_json(DESIGN.model_dump(mode="json"), DESIGN_FILE)
+    try:
+        write_json(DESIGN.model_dump(mode="json"), DESIGN_FILE)
+    except OSError as error:
+        sys.exit(f"error: cannot write {DESIGN_FILE}: {error.strerror}")
 
 
 def announce_cells():
@@ -153,3 +158,9 @@ def print_verdict():
 os.environ.setdefault("SPECSCALE_WORKFLOW_PID", str(os.getpid()))
 
 print(DESIGN.plan_line(), file=sys.stderr)
+if len(DESIGN.families) < DESIGN.inference.student_t_from:
+    print(
+        f"note: a verdict needs at least {DESIGN.inference.student_t_from} families; this design"
+        f" has {len(DESIGN.families)}, so it will be NOT JUDGED",
+        file=sys.stderr,
+    )

@@ -92,7 +92,6 @@ rule decode_reference:
         reference=f"{RESULTS}/reference.parquet",
     log:
         f"{LOGS}/decode_reference.log",
-    priority: BEFORE_CELLS
     conda:
         "../../envs/engine.yaml"
     threads: get_all_cores
