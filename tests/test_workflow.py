@@ -216,6 +216,16 @@ def test_a_truncated_file_costs_its_cell_alone(done):
     assert {path for path in after if after[path] != before.get(path)} == {victim}
 
 
+def test_a_failed_command_line_override_is_named_and_a_good_one_is_listed(done):
+    bad = done.snakemake("-n", "--config", "new_tokens=many", check=False)
+    assert bad.returncode != 0
+    assert "new_tokens" in bad.stdout + bad.stderr
+    done.snakemake("--config", "title=Another title")
+    assert done.verdict()["overrides"] == ["title=Another title"]
+    assert done.verdict()["changes_after_freeze"]
+    done.snakemake()
+
+
 def test_results_kept_without_metadata_are_adopted_and_a_stale_row_is_caught(done):
     stale = done.cells[0]
     rows = read_rows(stale).to_pylist()
@@ -237,16 +247,6 @@ def test_graphs_are_printed_clean(done, words):
     starts = ("digraph", "---", "flowchart", "graph")
     assert printed.lstrip().startswith(starts), printed[:200]
     assert "time_cell" in printed
-
-
-def test_a_failed_command_line_override_is_named_and_a_good_one_is_listed(done):
-    bad = done.snakemake("-n", "--config", "new_tokens=many", check=False)
-    assert bad.returncode != 0
-    assert "new_tokens" in bad.stdout + bad.stderr
-    done.snakemake("--config", "title=Another title")
-    assert done.verdict()["overrides"] == ["title=Another title"]
-    assert done.verdict()["changes_after_freeze"]
-    done.snakemake()
 
 
 def test_verdict_strict_fails_when_an_inference_is_missing(done):
