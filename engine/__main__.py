@@ -137,7 +137,7 @@ def time_cell(
     check_device(plan)
     started = time.time()
     rows = time_cell(plan, cell, _restored(plan, read_json(models)), read_json(prompt))
-    from engine.measure.rows import write_rows  # pyarrow must not take the measurement's seconds
+    from engine.measure.rows import write_rows
 
     write_rows(rows, output)
     _say(progress_line(cell, rows, started))

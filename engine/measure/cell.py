@@ -7,6 +7,7 @@ the parent itself is killed is there no file, and the next run of the workflow m
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -86,6 +87,8 @@ def _run_child(job: dict[str, Any], lock: int, limit_s: float) -> Outcome:
                 pass_fds=[lock],
                 env={**os.environ, **_thread_settings(job["cell"]["cpu_threads"])},
             )
+            # Needed when the rows come: read now, while the child imports torch on one core.
+            importlib.import_module("engine.measure.rows")
             reason = _wait(child, limit_s)
             stderr.seek(0)
             said = stderr.read().decode(errors="replace").strip()
