@@ -224,6 +224,100 @@ def estimate_speedup(
 
 
 @app.command()
+def time_components(
+    design: DesignFile,
+    context: Context,
+    family: Family,
+    mode: Annotated[str, typer.Option(help="The plain mode whose runtime is measured.")],
+    models: ModelsFile,
+    prompt: Annotated[Path, typer.Option()],
+    output: Output,
+) -> None:
+    """Time the forwards of a round by themselves."""
+    from engine.evidence.component_cell import time_components
+    from engine.tables import write_frame
+
+    plan = load_design(design)
+    fetched = _restored(plan, read_json(models))
+    table = time_components(plan, context, family, mode, fetched, read_json(prompt))
+    write_frame(table, output)
+    _say(f"components of {context} {family} {mode}: {len(table)} parts")
+
+
+@app.command()
+def trace_acceptance(
+    design: DesignFile,
+    models: ModelsFile,
+    reference: Annotated[Path, typer.Option(help="Made by decode-reference.")],
+    output: Output,
+) -> None:
+    """At every position of the reference text: would the draft's token pass?"""
+    import pandas as pd
+
+    from engine.evidence.agreement import trace_acceptance
+    from engine.measure.lock import machine_lock
+    from engine.measure.workflow_life import end_with_workflow
+    from engine.tables import read_frame, write_frame
+
+    plan = load_design(design)
+    fetched = _restored(plan, read_json(models))
+    # All baselines decode the same text, up to near-ties; the design's first one speaks for it.
+    texts = {
+        (row["context"], row["family"]): [int(token) for token in row["tokens"]]
+        for row in read_frame(reference).to_dict("records")
+        if row["baseline"] == plan.baselines[0]
+    }
+    end_with_workflow()
+    with machine_lock():
+        rows = list(trace_acceptance(plan, fetched, _read_prompts(plan), texts))
+    write_frame(pd.DataFrame(rows), output)
+    agreed = sum(row["matches"] > 0 for row in rows)
+    _say(f"acceptance trace: {agreed} of {len(rows)} positions agree ({agreed / len(rows):.3f})")
+
+
+@app.command()
+def explain_cost(
+    design: DesignFile,
+    rows: RowsFile,
+    ratios: RatiosFile,
+    waterfall: Annotated[Path, typer.Option(help="Terms over families, to write.")],
+    output: Output,
+) -> None:
+    """Split log R into its terms, and into steps between phases."""
+    from engine.analysis.explanation import explain
+    from engine.tables import read_frame, write_frame
+
+    terms, steps = explain(read_frame(rows), read_frame(ratios), load_design(design))
+    write_frame(terms, waterfall)
+    write_frame(steps, output)
+
+
+@app.command()
+def predict_speedup(
+    design: DesignFile,
+    trace: Annotated[Path, typer.Option(help="Made by trace-acceptance.")],
+    verdict: VerdictFile,
+    predicted: Annotated[Path, typer.Option(help="R for every k, to write.")],
+    output: Output,
+) -> None:
+    """R for every k from walked rounds and component times, beside what was measured."""
+    import pandas as pd
+
+    from engine.analysis.prediction import Predictor
+    from engine.tables import read_frame, write_frame
+
+    plan = load_design(design)
+    places = plan.component_places()
+    parts = pd.concat([read_frame(ROOT / plan.component_path(*place)) for place in places])
+    predictor = Predictor(read_frame(trace), parts, plan)
+    compared = predictor.beside(read_json(verdict)["verdicts"])
+    write_frame(predictor.table(), predicted)
+    write_frame(compared, output)
+    inside = int(compared["inside"].sum()) if len(compared) else 0
+    _say(f"prediction: {inside} of {len(compared)} measured R lie inside their interval")
+
+
+@app.command()
 def require_verdict(verdict: VerdictFile) -> None:
     """Exit non-zero if a planned inference is missing."""
     from engine.analysis.verdict import strict_failures

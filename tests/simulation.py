@@ -16,7 +16,7 @@ import pandas as pd
 
 from engine.analysis.intervals import bootstrap_bounds, headline_bounds, headline_method
 from engine.analysis.judgement import FASTER, SLOWER, judge
-from engine.design import Inference
+from engine.limits import Inference
 
 CSV = Path(__file__).with_name("simulation.csv")
 STUDIES, SEEDS = 1000, 20

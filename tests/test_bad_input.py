@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from engine import __main__ as cli
-from engine.design import DesignError, load_design, parse_design
+from engine.design import load_design, parse_design
 from engine.preparation import checks
+from engine.strict import DesignError
 from tests.workspace import ROOT, Workspace
 
 pytestmark = pytest.mark.timeout(300)

@@ -48,7 +48,7 @@ def run(pair, prompt, form, k=4, budget=64):
     device = torch.device("cuda")
     runtime = Runtime(device)
     capacity = len(prompt) + budget + k + 1
-    target = Target(pair[0], runtime, capacity)
+    target = Target(pair[0], capacity)
     ids = torch.tensor(prompt, device=device)
     drafter = None
     with torch.inference_mode():

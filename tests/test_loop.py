@@ -51,7 +51,7 @@ class ScriptedDrafter:
 def generate(form="step", k=0, budget=24, stop=(), bonus=False, drafter=None, noise=0.1, **more):
     runtime = Runtime(CPU, stop)
     capacity = len(PROMPT) + budget + k + 2
-    target = Target(target_model(), runtime, capacity)
+    target = Target(target_model(), capacity)
     prompt = torch.tensor(PROMPT)
     target.prefill(prompt, 4)
     if form == "step":
@@ -190,7 +190,7 @@ def test_a_round_of_four_waits_eight_times():
             generation.runtime.reset_counts()
 
     runtime = Runtime(CPU)
-    target = Target(target_model(), runtime, 64)
+    target = Target(target_model(), 64)
     target.prefill(torch.tensor(PROMPT), 64)
     drafter = ModelDrafter(Resources(runtime, 64, lambda: draft_model(5.0)))
     drafter.prefill(torch.tensor(PROMPT), 64)
@@ -210,7 +210,7 @@ def test_a_round_of_four_waits_eight_times():
 
 def test_restarting_repeats_the_same_tokens():
     runtime = Runtime(CPU)
-    target = Target(target_model(), runtime, 64)
+    target = Target(target_model(), 64)
     drafter = ModelDrafter(Resources(runtime, 64, lambda: draft_model(0.5)))
     prompt = torch.tensor(PROMPT)
     with torch.inference_mode():

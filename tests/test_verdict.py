@@ -18,7 +18,7 @@ from engine.analysis.sentences import sentence
 from engine.analysis.speedup import family_ratios
 from engine.analysis.summary import context_summary
 from engine.analysis.verdict import build_verdict, strict_failures, verdict_lines
-from engine.design import Inference
+from engine.limits import Inference
 from tests.synthetic_judgements import gates_frame, tokens_frame
 from tests.synthetic_rows import FAMILIES, as_frame, failed_cell, small_design, study
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from engine.design import Design, load_design
+from engine.measure.forkserver import CELL_NAME
 from tests.checkpoints import tiny_pair
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,11 +149,11 @@ class Workspace:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
-                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    name = (entry / "comm").read_text(encoding="utf-8").strip()
                     here = (entry / "cwd").resolve() == self.root.resolve()
                 except OSError:
                     continue
-                if here and b"engine.measure.job" in words:
+                if here and name == CELL_NAME:
                     found.append(int(entry.name))
         return found
 

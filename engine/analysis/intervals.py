@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from engine.design import Inference
+from engine.limits import Inference
 
 Method = Literal["studentised bootstrap", "student t", "none"]
 Bounds = tuple[np.ndarray, np.ndarray]

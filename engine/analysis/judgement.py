@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from engine.design import Inference
+from engine.limits import Inference
 
 FASTER, SLOWER, SAME = "FASTER", "SLOWER", "SAME"
 INCONCLUSIVE, NOT_JUDGED = "INCONCLUSIVE", "NOT JUDGED"

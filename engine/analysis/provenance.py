@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from engine.design import Design, ModelSource
+from engine.design import Design
+from engine.pair import ModelSource
 
 
 def provenance(design: Design, rows: pd.DataFrame, frozen: dict[str, Any]) -> dict[str, Any]:

@@ -32,32 +32,28 @@ def family_ratios(
     clauses = dict(iter(gates.groupby(["context", "family", "mode"])))
     outcomes = tokens.set_index(["context", "family", "mode"])["outcome"].to_dict()
     table = []
-    for context in map(str, design.contexts):
-        for family in design.family_slugs:
-            for name, mode in design.modes.items():
-                if not mode.speculative:
-                    continue
-                key = (context, family, name)
-                ratio = _ratio(blocks, key, mode.baseline, len(design.replicates))
-                failed, reason = _why_out(clauses.get(key), ratio.pop("missing"))
-                others = [b for b in design.baselines if b != mode.baseline]
-                against = [_ratio(blocks, key, b, len(design.replicates))["log_r"] for b in others]
-                table.append(
-                    {
-                        "context": context,
-                        "family": family,
-                        "mode": name,
-                        "baseline": mode.baseline,
-                        "admitted": not reason,
-                        "reason": reason,
-                        "failed_gates": failed,
-                    }
-                    | ratio
-                    | {"others": others, "log_r_others": against}
-                    | work.get(key, dict.fromkeys([*_COUNTS, "acceptance"], math.nan))
-                    | {name: work.get(key, {}).get(name, []) for name in _LISTS}
-                    | {"exact_outcome": outcomes.get(key, "missing")}
-                )
+    for key in design.planned():
+        mode = design.modes[key[2]]
+        if not mode.speculative:
+            continue
+        ratio = _ratio(blocks, key, mode.baseline, len(design.replicates))
+        failed, reason = _why_out(clauses.get(key), ratio.pop("missing"))
+        others = [b for b in design.baselines if b != mode.baseline]
+        against = [_ratio(blocks, key, b, len(design.replicates))["log_r"] for b in others]
+        table.append(
+            dict(zip(("context", "family", "mode"), key, strict=True))
+            | {
+                "baseline": mode.baseline,
+                "admitted": not reason,
+                "reason": reason,
+                "failed_gates": failed,
+            }
+            | ratio
+            | {"others": others, "log_r_others": against}
+            | work.get(key, dict.fromkeys([*_COUNTS, "acceptance"], math.nan))
+            | {name: work.get(key, {}).get(name, []) for name in _LISTS}
+            | {"exact_outcome": outcomes.get(key, "missing")}
+        )
     return pd.DataFrame(table)
 
 

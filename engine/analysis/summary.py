@@ -25,7 +25,7 @@ def context_summary(ratios: pd.DataFrame, design: Design) -> list[dict[str, Any]
         _summary(group, str(context), name, design)
         for context in design.contexts
         for name, mode in design.modes.items()
-        if mode.speculative
+        if mode.speculative and str(context) in design.contexts_of(name)
         for group in [ratios[(ratios["context"] == str(context)) & (ratios["mode"] == name)]]
     ]
 
@@ -61,7 +61,7 @@ def _summary(group: pd.DataFrame, context: str, mode: str, design: Design) -> di
         "percentile": {"low": percentile.low, "high": percentile.high},
         "bca": {"low": bca.low, "high": bca.high},
         "families_in": len(families),
-        "families_planned": len(design.families),
+        "families_planned": len(design.families_of(mode)),
         "faster_on": int((log_r > 0).sum()),
         "families_needed": needed,
         "families_out": out[["family", "reason", "failed_gates"]].to_dict("records"),

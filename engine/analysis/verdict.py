@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.cause import causes
 from engine.analysis.judgement import NOT_JUDGED
+from engine.analysis.kept import tokens_kept
+from engine.analysis.phases import phase_table, speaking
 from engine.analysis.provenance import provenance
 from engine.analysis.sentences import absentees, basis, failure_lines, sentence
 from engine.analysis.summary import context_summary
+from engine.analysis.why import why
 from engine.design import Design
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def build_verdict(
@@ -33,12 +37,16 @@ def build_verdict(
     the command line; `frozen` is the record that `freeze_design` keeps ({} if there is none).
     """
     least = design.inference.student_t_from
+    blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
+    same = tokens_kept(rows, design)
     entries = []
     for entry in context_summary(ratios, design):
         cell = (entry["context"], entry["mode"])
         entry |= {"exact": _exact(tokens, *cell), "not_applicable": _not_applicable(rows, *cell)}
-        entry = _plain(entry)
-        entries.append(entry | {"sentence": sentence(entry, least)})
+        entry |= {"whole_grid": design.whole_grid(entry["mode"]), "tokens_kept": same.get(cell)}
+        entry = _plain(entry | {"cause": blamed.get(cell)})
+        entry["sentence"] = sentence(entry, least)
+        entries.append(entry | {"why": why(entry)})
     return {
         "schema_version": SCHEMA_VERSION,
         "design": design.design,
@@ -52,7 +60,10 @@ def build_verdict(
             "new_tokens": design.new_tokens,
             "contexts": [str(context) for context in design.contexts],
             "families": list(design.families),
-            "modes": {name: mode.model_dump(mode="json") for name, mode in design.modes.items()},
+            "modes": {
+                name: mode.composition() | {"measured_on": mode.measured_on}
+                for name, mode in design.modes.items()
+            },
             "replicates": list(design.replicates),
         },
         "verdicts": entries,
@@ -70,6 +81,8 @@ def verdict_lines(verdict: dict[str, Any]) -> list[str]:
     lines = [f"{verdict['design']}: {verdict['title']}{made_up}"]
     for entry in verdict["verdicts"]:
         lines += [f"{entry['verdict']:<12} {entry['sentence']}", f"  rests on: {basis(entry)}"]
+        if entry["why"]:
+            lines.append(f"  why: {entry['why']}")
         if entry["families_out"] and not entry["not_applicable"]:
             lines.append(f"  out: {absentees(entry['families_out'])}")
     lines += failure_lines(verdict["failures"])

@@ -2,7 +2,8 @@
 
 Every public function here is a rule that a mode's `acceptance` can name. A rule takes the
 proposal (LongTensor [k]) and the logits that judge it ([k, vocabulary]; row j judges token j)
-and returns a BoolTensor [k] on the same device. The block ends at the first False.
+and returns a BoolTensor [k] on the same device. The block ends at the first False. What a rule
+takes beyond these two is a key of the mode.
 """
 
 from __future__ import annotations
@@ -16,3 +17,17 @@ if TYPE_CHECKING:  # design parsing lists the rules and must not pay for torch
 def exact(proposal: Tensor, judges: Tensor) -> Tensor:
     """Accept the target's own greedy choice and nothing else."""
     return judges.argmax(-1) == proposal
+
+
+def relaxed(proposal: Tensor, judges: Tensor, delta: float) -> Tensor:
+    """Accept a token whose logit is at most `delta` below the target's best; exactness is lost.
+
+    With `delta` 0 only the greedy choice passes, and tokens that tie with it bit by bit.
+    """
+    own = judges.gather(-1, proposal[:, None])[:, 0]
+    return judges.amax(-1) - own <= delta
+
+
+def all(proposal: Tensor, judges: Tensor) -> Tensor:
+    """Accept everything: an oracle, which asks what perfect acceptance would be worth."""
+    return proposal == proposal

@@ -1,17 +1,21 @@
 """One loop for all modes: plain steps, and the two forms of a speculative round.
 
 Read beside METHODS section 3. t is the number of tokens that are committed, prompt included.
-The loop decides; the runtime carries tokens between host and device; the drafter proposes.
+The loop decides; the runtime says where tokens live and judges them; the drafter proposes. A token
+is whatever the runtime makes of it (`Token`): the loop passes it on and never looks inside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
+Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Stopwatch(Protocol):
@@ -30,6 +34,36 @@ class Unwatched:
     def lap(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What became of a block: m tokens accepted, and the token after them if there is one.
+
+    `values` are the ids of the accepted tokens and, last, of `token`: what the host must know.
+    """
+
+    accepted: int
+    token: Token | None
+    values: list[int]
+
+
+class Runtime(Protocol):
+    """Where tokens live, and what each crossing between host and device costs."""
+
+    def upload(self, tokens: Sequence[Token]) -> Tensor: ...
+    def choose(self, logits: Tensor, name: str) -> Token: ...
+    def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
+    def judge(
+        self,
+        rule: Rule,
+        proposal: Sequence[Token],
+        block: Tensor,
+        judges: Tensor,
+        beyond: Tensor | None,
+    ) -> Judged: ...
+    def first_stop(self, values: Sequence[int]) -> int | None: ...
+    def round_end(self) -> None: ...
+
+
 class Drafter(Protocol):
     """Two verbs matter, propose and update; the rest keeps its cache honest.
 
@@ -42,8 +76,8 @@ class Drafter(Protocol):
 
     def prefill(self, prompt: Tensor, chunk: int) -> None: ...
     def restart(self) -> None: ...
-    def propose(self, committed: Sequence[int], k: int) -> list[int]: ...
-    def catch_up(self, committed: Sequence[int]) -> None: ...
+    def propose(self, committed: Sequence[Token], k: int) -> list[Token]: ...
+    def catch_up(self, committed: Sequence[Token]) -> None: ...
     def update(self, kept: int) -> None: ...
     def expect(self, length: int) -> None: ...
 
@@ -84,9 +118,8 @@ class Target:
     after every round in the repair form, which judges d_1 by them.
     """
 
-    def __init__(self, model, runtime, capacity: int):
+    def __init__(self, model, capacity: int):
         self.model = model
-        self.runtime = runtime
         self.cache = model.new_cache(capacity)
         self.calls = 0
         self.prompt_length = 0
@@ -120,18 +153,15 @@ class Generation:
     """
 
     target: Target
-    runtime: object
+    runtime: Runtime
     budget: int
     ignore_stop: bool = False
     drafter: Drafter | None = None
-    rule: Callable[[Tensor, Tensor], Tensor] | None = None
+    rule: Rule | None = None
     bonus: bool = False
     watch: Stopwatch = field(default_factory=Unwatched)
     trace: Trace = field(default_factory=Trace)
-
-    @property
-    def committed(self) -> list[int]:
-        return self.trace.tokens
+    committed: list[Token] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -145,15 +175,21 @@ class Generation:
     def done(self) -> bool:
         return self.trace.stopped or self.remaining == 0
 
-    def commit(self, block: list[int]) -> list[int]:
-        """Append a block, cut at the first end-of-sequence token; returns what was kept."""
-        stop = self.runtime.first_stop(block)
+    def commit(self, block: list[Token], values: list[int]) -> int:
+        """Append a block, cut at the first end-of-sequence token; returns how many were kept."""
+        stop = self.runtime.first_stop(values)
         if stop is not None and not self.ignore_stop:
-            block = block[: stop + 1]
+            block, values = block[: stop + 1], values[: stop + 1]
             self.trace.stopped = True
         self.committed.extend(block)
-        self.watch.arrived(len(block))
-        return block
+        self.trace.tokens.extend(values)
+        self.watch.arrived(len(values))
+        return len(values)
+
+    def commit_choice(self, logits: Tensor, name: str) -> None:
+        """Append the greedy choice from logits [vocabulary]."""
+        token = self.runtime.choose(logits, name)
+        self.commit([token], self.runtime.values([token], name))
 
 
 def decode(generation: Generation, form: str, k: int) -> Trace:
@@ -177,7 +213,7 @@ def _steps(g: Generation, _k: int) -> None:
     logits = g.target.saved_next
     while True:
         g.watch.enter("control")
-        g.commit([g.runtime.choose(logits, "token")])
+        g.commit_choice(logits, "token")
         g.runtime.round_end()
         g.watch.lap()
         if g.done:
@@ -211,16 +247,15 @@ def _repair_round(g: Generation, k: int) -> None:
     judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
     g.watch.enter("control")
     beyond = rows[-1] if g.bonus and not ends else None
-    m, token = g.runtime.judge(g.rule, block, judges, beyond)
-    kept = g.commit(proposal[:m] + ([] if token is None else [token]))
-    _settle(g, t, k, m, len(kept))
+    judged = g.runtime.judge(g.rule, proposal, block, judges, beyond)
+    _commit_judged(g, t, k, proposal, judged)
     if g.done:
         return
-    if token is None:
+    if judged.token is None:
         g.target.saved_next = rows[-1]
     else:
         g.watch.enter("repair")
-        g.target.saved_next = g.target.forward(g.runtime.upload([token]))[-1]
+        g.target.saved_next = g.target.forward(g.runtime.upload([judged.token]))[-1]
         g.trace.repairs += 1
     g.watch.enter("control")
     g.target.cache.expect(g.length)
@@ -235,13 +270,13 @@ def _repair_round(g: Generation, k: int) -> None:
 def _last_from_saved(g: Generation) -> None:
     """The last token of the budget is known already; a round for it would run unread forwards."""
     g.watch.enter("control")
-    g.commit([g.runtime.choose(g.target.saved_next, "last_token")])
+    g.commit_choice(g.target.saved_next, "last_token")
 
 
 def _folded_rounds(g: Generation, k: int) -> None:
     """The first token comes with the prefill; from there the target's cache holds t - 1."""
     g.watch.enter("control")
-    g.commit([g.runtime.choose(g.target.saved_next, "first_token")])
+    g.commit_choice(g.target.saved_next, "first_token")
     while not g.done:
         _folded_round(g, min(k, g.remaining - 1 if g.bonus else g.remaining))
         g.runtime.round_end()
@@ -254,7 +289,7 @@ def _folded_round(g: Generation, k: int) -> None:
     Without a bonus token nobody would read the row after d_k: d_k is not run.
     """
     t = g.length
-    proposal: list[int] = []
+    proposal: list[Token] = []
     if k:
         g.watch.enter("draft")
         proposal = g.drafter.propose(g.committed, k)
@@ -263,15 +298,18 @@ def _folded_round(g: Generation, k: int) -> None:
     block = g.runtime.upload([g.committed[-1], *proposal])
     rows = g.target.forward(block if g.bonus else block[:-1])
     g.watch.enter("control")
-    m, token = g.runtime.judge(g.rule, block[1:], rows[:k], rows[k] if g.bonus else None)
-    kept = g.commit(proposal[:m] + ([] if token is None else [token]))
-    _settle(g, t, k, m, len(kept))
+    beyond = rows[k] if g.bonus else None
+    judged = g.runtime.judge(g.rule, proposal, block[1:], rows[:k], beyond)
+    _commit_judged(g, t, k, proposal, judged)
     if not g.done:
         g.target.cache.expect(g.length - 1)
 
 
-def _settle(g: Generation, t: int, k: int, m: int, kept: int) -> None:
-    """No rejected token, and none beyond the end, stays in a cache; the round is recorded."""
+def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> None:
+    """Commit; no rejected token, and none beyond the end, stays in a cache; record the round."""
+    m = judged.accepted
+    own = [] if judged.token is None else [judged.token]
+    kept = g.commit([*proposal[:m], *own], judged.values)
     held = t + min(m, kept)
     g.target.cache.trim(min(g.target.cache.length, held))
     g.drafter.update(held)

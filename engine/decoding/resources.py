@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from typing import Any
 class Resources:
     """Offered to every drafter; what it does not touch is not loaded.
 
-    `capacity` is the number of tokens a cache must hold, `load_draft` returns the draft Decoder.
+    `capacity` is the number of tokens a cache must hold, `load_draft` returns the draft Decoder,
+    `reference_tokens` what the baseline commits after the prompt, as the runtime's tokens.
     """
 
     runtime: Any
     capacity: int
     load_draft: Callable[[], Any]
+    reference_tokens: Callable[[], list[Any]] | None = None
 
 
 def build_runtime(mode: Mapping[str, Any], device, stop_ids):
@@ -34,4 +37,6 @@ def build_drafter(mode: Mapping[str, Any], resources: Resources):
 
 
 def acceptance_rule(mode: Mapping[str, Any]):
-    return getattr(importlib.import_module("engine.decoding.acceptance"), mode["acceptance"])
+    """The mode's rule as a function of proposal and logits."""
+    rule = getattr(importlib.import_module("engine.decoding.acceptance"), mode["acceptance"])
+    return rule if mode["delta"] is None else functools.partial(rule, delta=mode["delta"])

@@ -29,10 +29,10 @@ def decode_references(
     )
     with torch.inference_mode():
         for baseline in design.baselines:
-            mode = design.modes[baseline].model_dump()
+            mode = design.modes[baseline].composition()
             for prompt in prompts:
                 runtime = resources.build_runtime(mode, device, models["stop_ids"])
-                target = Target(model, runtime, len(prompt["tokens"]) + design.new_tokens)
+                target = Target(model, len(prompt["tokens"]) + design.new_tokens)
                 ids = torch.tensor(prompt["tokens"], dtype=torch.long, device=device)
                 target.prefill(ids, design.prefill_chunk)
                 generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)

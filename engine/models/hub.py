@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from engine.design import HubModel
 from engine.models.folder import ModelError, read_json, weight_files
+from engine.pair import HubModel
 
 # No *.bin (pickles run code), no *.py; "consolidated" is a second copy of Mistral's weights.
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]

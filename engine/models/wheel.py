@@ -9,10 +9,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from engine.design import WheelModel
 from engine.models.dequantise import dequantise
 from engine.models.folder import ModelError, file_sha256
 from engine.models.store import store_root, stored_folder
+from engine.pair import WheelModel
 
 # Raise it when the stored files change in a way that readers depend on.
 _FORMAT = 1

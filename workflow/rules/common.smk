@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT))
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH')}")
 
 from engine import composition
-from engine.design import DesignError, parse_design
+from engine.design import parse_design
+from engine.strict import DesignError
 from engine.preparation.checks import InputFault, check_prompt_files
 from engine.preparation.files import read_json, write_json
 from engine.progress import plan_progress
@@ -96,7 +97,32 @@ def get_resolved_cell(wildcards):
 
 def get_cell_priority(wildcards):
     """Earlier cells first, all below preparation and above what only reads tables."""
-    return BEFORE_CELLS - 1 - get_cell(wildcards).order_index
+    return BEFORE_CELLS - 1 - 2 * get_cell(wildcards).order_index
+
+
+def get_component_files():
+    return [DESIGN.component_path(*place) for place in DESIGN.component_places()]
+
+
+def get_component_core(wildcards):
+    """Code that a component cell executes, whatever mode of the study uses its times."""
+    runtime = DESIGN.modes[wildcards.mode].runtime
+    own = ["evidence/components.py", "evidence/component_cell.py"]
+    files = [*composition.core_files(), *composition.mode_files("model", runtime)]
+    return [*get_files(*own), *(str(path.relative_to(ROOT)) for path in files)]
+
+
+def get_component_cell(wildcards):
+    places = (wildcards.context, wildcards.family, wildcards.mode)
+    limits = {"most": DESIGN.components.most, "repeats": DESIGN.components.repeats}
+    return json.dumps(DESIGN.component_cell(*places) | limits, sort_keys=True)
+
+
+def get_component_priority(wildcards):
+    """Right behind the last block of its prompt, in the same minutes and in no block's way."""
+    here = (wildcards.context, wildcards.family)
+    last = max(c.order_index for c in DESIGN.cells() if (c.context, c.family) == here)
+    return BEFORE_CELLS - 2 - 2 * last
 
 
 def get_all_cores(wildcards):
@@ -112,6 +138,11 @@ def get_modules(*folders):
         for path in (ROOT / "engine" / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     )
+
+
+def get_files(*names):
+    """Files of the engine, as inputs."""
+    return [f"engine/{name}" for name in names]
 
 
 def get_overrides():
@@ -142,6 +173,16 @@ def announce_cells():
         if job.rule.name == "time_cell"
     ]
     plan_progress(pending, Path(f"{RESULTS}/progress.json"))
+
+
+def start_fork_server():
+    """Cells are forked from one process that has imported torch, if any are to be measured."""
+    rules = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    if rules & {"time_cell", "time_components"}:
+        from engine.measure.child import thread_settings
+        from engine.measure.forkserver import start_server
+
+        start_server(thread_settings(DESIGN.cpu_threads))
 
 
 def print_verdict():

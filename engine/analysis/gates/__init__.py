@@ -63,10 +63,8 @@ def judge(rows: pd.DataFrame, design: Design, config_argument: str = "") -> pd.D
     """
     study = Study(rows, design, config_argument)
     verdicts = []
-    for context in map(str, design.contexts):
-        for family in design.family_slugs:
-            for mode in design.modes:
-                verdicts += _judge_arms(Arms(study, context, family, mode))
+    for context, family, mode in design.planned():
+        verdicts += _judge_arms(Arms(study, context, family, mode))
     return pd.DataFrame(verdicts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from engine.decoding.loop import Token
 from engine.decoding.resources import Resources
 
 NEEDS_DRAFT_MODEL = True
@@ -42,7 +43,7 @@ class Drafter:
         self.calls = self.catchups = 0
         self._lags = False
 
-    def propose(self, committed: Sequence[int], k: int) -> list[int]:
+    def propose(self, committed: Sequence[Token], k: int) -> list[Token]:
         """k tokens that continue the prompt and the committed tokens; k - 1 or k forwards."""
         self.catch_up(committed)
         proposal = [self.runtime.choose(self._next, "draft_token")]
@@ -50,7 +51,7 @@ class Drafter:
             proposal.append(self.runtime.choose(self._forward(proposal[-1:]), "draft_token"))
         return proposal
 
-    def catch_up(self, committed: Sequence[int]) -> None:
+    def catch_up(self, committed: Sequence[Token]) -> None:
         """Run the committed tokens that the cache lacks, so that it covers them all."""
         pending = committed[self.cache.length - self._prompt_length :]
         if pending:
@@ -66,6 +67,6 @@ class Drafter:
     def expect(self, length: int) -> None:
         self.cache.expect(length)
 
-    def _forward(self, tokens: Sequence[int]) -> Tensor:
+    def _forward(self, tokens: Sequence[Token]) -> Tensor:
         self.calls += 1
         return self.model.forward(self.runtime.upload(tokens), self.cache)[-1]

@@ -16,10 +16,12 @@ counted, but nothing is in flight that could be waited for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from engine.decoding.loop import Judged, Rule
 
 
 class Runtime:
@@ -44,27 +46,32 @@ class Runtime:
         """Greedy choice from logits [vocabulary], on the host."""
         return self._read(name, logits.argmax())
 
+    def values(self, tokens: Sequence[int], name: str) -> list[int]:
+        """Ids of tokens, which the host has already; a runtime that waits here counts `name`."""
+        return list(tokens)
+
     def judge(
         self,
-        rule: Callable[[Tensor, Tensor], Tensor],
+        rule: Rule,
+        proposal: Sequence[int],
         block: Tensor,
         judges: Tensor,
         beyond: Tensor | None,
-    ) -> tuple[int, int | None]:
-        """Accepted tokens m of a block [k] under logits [k, vocabulary], and the next token.
+    ) -> Judged:
+        """Judge k proposed tokens (`block` [k] on the device) by logits [k, vocabulary].
 
-        The next token is the target's own where the block broke off, or, after full acceptance,
-        its choice from `beyond` ([vocabulary]; None: no bonus token is wanted).
+        The token after the accepted ones is the target's own where the block broke off, or,
+        after full acceptance, its choice from `beyond` ([vocabulary]; None: no bonus token).
         """
-        k, accepted = block.shape[0], 0
+        k, m, token = len(proposal), 0, None
         if k:
-            leading = rule(block, judges).long().cumprod(0)
-            accepted = self._read("accepted_count", leading.sum())
-        if accepted < k:
-            return accepted, self._read("replacement_token", judges[accepted].argmax())
-        if beyond is not None:
-            return accepted, self._read("bonus_token", beyond.argmax())
-        return accepted, None
+            m = self._read("accepted_count", rule(block, judges).long().cumprod(0).sum())
+        if m < k:
+            token = self._read("replacement_token", judges[m].argmax())
+        elif beyond is not None:
+            token = self._read("bonus_token", beyond.argmax())
+        own = [] if token is None else [token]
+        return Judged(m, token, [*proposal[:m], *own])
 
     def first_stop(self, tokens: Sequence[int]) -> int | None:
         """Index of the first end-of-sequence token in a committed block, or None."""

@@ -1,0 +1,92 @@
+"""What a round costs and what it commits, from the instrumented runs of one prompt."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engine.analysis.blocks import CELL, block_times
+from engine.analysis.walk import full_rounds
+from engine.design import Design
+
+PHASES = ("verify", "repair", "draft", "control")
+_SECONDS = [f"{phase}_s" for phase in PHASES]
+
+
+def phase_table(rows: pd.DataFrame, design: Design) -> pd.DataFrame:
+    """One row a block (context, family, replicate) and mode with a drafter that was instrumented.
+
+    `committed` tokens a round (METHODS section 6: E, a cut last round included); `verify_s`,
+    `repair_s`, `draft_s`, `control_s` are seconds a round and `step_s` seconds a token of the
+    baseline's plain runs. `log_r` is that block's ratio, `log_closure` = log(phases / whole) of
+    the instrumented run and `log_instrumentation` = log(instrumented / plain): with them
+
+        log_r = log(committed * step_s / sum of the phases) + log_closure + log_instrumentation
+
+    holds exactly. `most` is what a round commits if all is accepted, the budget's end included.
+    """
+    blocks = {tuple(b[key] for key in CELL): b for b in block_times(rows).to_dict("records")}
+    timed = rows[rows["status"].eq("ok") & ~rows["warmup"].eq(True)]
+    cells = defaultdict(list)
+    for run in timed[timed["instrumented"].eq(True)].to_dict("records"):
+        if not any(pd.isna(run[name]) for name in _SECONDS) and run["rounds"]:
+            cells[tuple(run[key] for key in CELL)].append(run)
+    table = []
+    for key in sorted(cells):
+        mode = design.modes[key[2]]
+        baseline = blocks.get((key[0], key[1], mode.baseline, key[3]))
+        if mode.speculative and baseline and not baseline["reason"] and not blocks[key]["reason"]:
+            identity = dict(zip(CELL, key, strict=True))
+            table.append(
+                identity | _round(cells[key], blocks[key], baseline, design.new_tokens, mode)
+            )
+    return pd.DataFrame(table, columns=_COLUMNS) if table else pd.DataFrame(columns=_COLUMNS)
+
+
+def speaking(phases: pd.DataFrame, ratios: pd.DataFrame, design: Design) -> pd.DataFrame:
+    """The phases of families that passed the gates, or of all where too few of them did.
+
+    Column `gated` says which of the two it is for a (context, mode). The gates protect a verdict;
+    where there is none, the costs of all families still say where the time went.
+    """
+    if phases.empty:
+        return phases.assign(gated=False)
+    admitted = ratios.set_index(["context", "family", "mode"])["admitted"].to_dict()
+    passed = [
+        bool(admitted.get(key, False))
+        for key in phases[["context", "family", "mode"]].itertuples(index=False, name=None)
+    ]
+    marked = phases.assign(gated=passed)
+    chosen = []
+    for _, group in marked.groupby(["context", "mode"], sort=False):
+        enough = group.loc[group["gated"], "family"].nunique() >= design.inference.student_t_from
+        chosen.append(group[group["gated"]] if enough else group.assign(gated=False))
+    return pd.concat(chosen, ignore_index=True)
+
+
+_COLUMNS = [
+    *CELL, "rounds", "committed", "most", "step_s", *_SECONDS, "log_r", "log_closure",
+    "log_instrumentation",
+]  # fmt: skip
+
+
+def _round(
+    runs: list[dict[str, Any]], block: dict[str, Any], baseline: dict[str, Any], tokens: int, mode
+) -> dict[str, Any]:
+    rounds = int(runs[0]["rounds"])
+    seconds = {name: float(np.median([run[name] for run in runs])) for name in _SECONDS}
+    phases, whole = sum(seconds.values()), float(np.median([run["decode_s"] for run in runs]))
+    return {
+        "rounds": rounds,
+        "committed": tokens / rounds,
+        "most": tokens / full_rounds(tokens, mode.k, mode.round, mode.bonus),
+        "step_s": baseline["block_s"] / tokens,
+        **{name: value / rounds for name, value in seconds.items()},
+        "log_r": math.log(baseline["block_s"] / block["block_s"]),
+        "log_closure": math.log(phases / whole),
+        "log_instrumentation": math.log(whole / block["block_s"]),
+    }

@@ -1,0 +1,103 @@
+"""Why R is what it is: log R split into one term a cost, and into steps between phases.
+
+METHODS section 6. A term is a log ratio: below 0 it costs speed. Terms of a family add up to its
+log R exactly, because what the phases miss (`unexplained`) and what timing them costs
+(`instrumentation`) are terms too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from engine.analysis.intervals import headline_bounds
+from engine.analysis.speedup import mean
+from engine.design import Design
+
+TERMS = (
+    "committed", "verification", "repair", "drafting", "control", "unexplained",
+    "instrumentation",
+)  # fmt: skip
+# Each phase changes one thing of the one before it (METHODS section 2 and 6).
+CHAIN = ("spec", "phase_o", "spec_folded", "oracle", "oracle_bonus", "draft_free")
+_PLACE = ["context", "family", "mode"]
+
+
+def family_terms(phases: pd.DataFrame) -> pd.DataFrame:
+    """Terms of each (context, family, mode), means over its blocks; columns as TERMS, and log_r.
+
+    `phases` comes from `phase_table`.
+    """
+    if phases.empty:
+        return pd.DataFrame(columns=[*_PLACE, *TERMS, "log_r"])
+    ver, rep, draft, control = (phases[f"{n}_s"] for n in ("verify", "repair", "draft", "control"))
+    terms = phases[_PLACE].assign(
+        committed=np.log(phases["committed"].astype(float)),
+        verification=-np.log((ver / phases["step_s"]).astype(float)),
+        repair=-np.log1p((rep / ver).astype(float)),
+        drafting=-np.log1p((draft / (ver + rep)).astype(float)),
+        control=-np.log1p((control / (ver + rep + draft)).astype(float)),
+        unexplained=phases["log_closure"].astype(float),
+        instrumentation=phases["log_instrumentation"].astype(float),
+        log_r=phases["log_r"].astype(float),
+    )
+    return terms.groupby(_PLACE, as_index=False, sort=False).mean()
+
+
+def over_families(
+    table: pd.DataFrame, columns: Iterable[str], keys: list[str], design: Design
+) -> pd.DataFrame:
+    """Mean of each column over families with its interval: keys, term, mean, low, high, families.
+
+    The interval is the headline's method for that number of families; NaN where there is none.
+    """
+    summary = []
+    for key, group in table.groupby(keys, sort=False):
+        for column in columns:
+            values = group[column].dropna().to_numpy(dtype=float)
+            low, high = (
+                float(bound[0])
+                for bound in headline_bounds(values[None, :], design.inference, design.seed)
+            ) if len(values) else (math.nan, math.nan)  # fmt: skip
+            summary.append(
+                dict(zip(keys, key, strict=True))
+                | {"term": column, "mean": mean(values), "low": low, "high": high}
+                | {"families": len(values)}
+            )
+    return pd.DataFrame(summary, columns=[*keys, "term", "mean", "low", "high", "families"])
+
+
+def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> pd.DataFrame:
+    """log(T_before / T_after) of each family between consecutive phases that were measured.
+
+    Columns: context, family, before, after, log_step. Each order block gives its own ratio.
+    Only families that both modes measured without a fault have a step.
+    """
+    times = blocks.set_index(["context", "family", "mode", "replicate"])["block_s"].to_dict()
+    table = []
+    for context in map(str, design.contexts):
+        chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
+        chain = [m for m in chain if _measured(ratios, context, m)]
+        for before, after in itertools.pairwise(chain):
+            shared = [f for f in design.families_of(before) if f in design.families_of(after)]
+            for family in shared:
+                logs = [
+                    math.log(times[context, family, before, r] / times[context, family, after, r])
+                    for r in range(len(design.replicates))
+                    if all(
+                        times.get((context, family, mode, r), math.nan) > 0
+                        for mode in (before, after)
+                    )
+                ]
+                if logs:
+                    table.append([context, family, before, after, mean(logs)])
+    return pd.DataFrame(table, columns=["context", "family", "before", "after", "log_step"])
+
+
+def _measured(ratios: pd.DataFrame, context: str, mode: str) -> bool:
+    here = ratios[(ratios["context"] == context) & (ratios["mode"] == mode)]
+    return bool(here["log_r"].notna().any())

@@ -1,0 +1,65 @@
+"""The cause in words: one or two sentences a verdict, with their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.analysis.cause import IDEALS
+
+_COSTS = {
+    "acceptance": "rejected proposals",
+    "verification": "verification beyond one plain step",
+    "repair": "the repair forwards",
+    "drafting": "the draft's own forward passes",
+    "control": "the control between the forwards",
+}
+# What a reader asks about whatever the cause is.
+_ALWAYS = ("acceptance", "drafting")
+
+
+def why(entry: dict[str, Any]) -> str:
+    """What holds the mode back, and what would change it; '' where nothing was instrumented."""
+    cause = entry["cause"]
+    if not cause or entry["r"] is None:
+        return ""
+    named, told = cause["named"], []
+    if not named:
+        told.append("no single cost holds it back")
+    elif len(named) == 1:
+        told.append(f"the largest cost is {_COSTS[named[0]]}")
+    else:
+        costs = [_COSTS[name] for name in named]
+        told.append(
+            f"the largest costs, not told apart, are {', '.join(costs[:-1])} and {costs[-1]}"
+        )
+    for name in dict.fromkeys([*named, *_ALWAYS]):
+        told.append(f"R would be {_scaled(entry['r'], cause['ideals'][name])} with {IDEALS[name]}")
+    sentence = "; ".join(told)
+    basis = "" if cause["gated"] else " (Families that failed a gate are in these costs.)"
+    return f"{_capital(sentence)}. {_capital(_needed(cause['break_even']))}.{basis}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _scaled(r: float, ideal: dict[str, Any]) -> str:
+    if ideal["low"] is None or ideal["high"] is None:
+        return f"{r * ideal['factor']:.2f}"
+    return f"{r * ideal['factor']:.2f} [{r * ideal['low']:.2f}, {r * ideal['high']:.2f}]"
+
+
+def _needed(even: dict[str, Any]) -> str:
+    needed, allowed = even["acceptance_needed"], even["draft_cost_allowed"]
+    round_costs = f"a round costs {even['round_cost_steps']:.1f} plain steps"
+    acceptance = (
+        f"{round_costs}, more than it can commit, so no acceptance suffices"
+        if needed is None
+        else f"{round_costs}, which a token acceptance of {needed:.2f} pays for"
+    )
+    draft = (
+        "not even a free draft would do"
+        if allowed is None
+        else f"its drafting costs {even['draft_cost_steps']:.1f} and may cost {allowed:.1f}"
+    )
+    return f"{acceptance}; {draft}"

@@ -1,0 +1,96 @@
+"""One way to decode, as a composition of parts that are found in the tree by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from engine import composition
+from engine.strict import Slug, Strict
+
+
+class Only(Strict):
+    """The part of the grid that a mode is measured on; None is all of it."""
+
+    contexts: Annotated[list[int | Literal["natural"]], Field(min_length=1)] | None = None
+    families: Annotated[list[str], Field(min_length=1)] | None = None
+
+
+class Mode(Strict):
+    """One way to decode, as a composition; `drafter: none` is plain autoregressive decoding."""
+
+    drafter: str
+    k: Annotated[int, Field(ge=0, le=64)] = 0
+    acceptance: str = "exact"
+    delta: Annotated[float, Field(ge=0, le=1000)] | None = None
+    bonus: bool = False
+    round: Literal["repair", "folded", "step"] = "step"
+    runtime: str = "eager"
+    numerics: Literal["fast"] = "fast"
+    baseline: Slug
+    only: Only = Only()
+
+    @field_validator("drafter")
+    @classmethod
+    def _known_drafter(cls, name: str) -> str:
+        return _one_of("drafter", name, ["none", *composition.drafters()])
+
+    @field_validator("acceptance")
+    @classmethod
+    def _known_acceptance(cls, name: str) -> str:
+        return _one_of("acceptance", name, composition.acceptance_rules())
+
+    @field_validator("runtime")
+    @classmethod
+    def _known_runtime(cls, name: str) -> str:
+        return _one_of("runtime", name, composition.runtimes())
+
+    @model_validator(mode="after")
+    def _is_coherent(self) -> Mode:
+        if self.speculative:
+            if self.k < 1:
+                raise ValueError("a mode with a drafter needs k of at least 1")
+            if self.round == "step":
+                raise ValueError("a mode with a drafter needs round: repair or round: folded")
+        elif self.k or self.bonus or self.round != "step" or self.acceptance != "exact":
+            raise ValueError(
+                "drafter: none decodes one token a step: leave out k, acceptance, bonus and round"
+            )
+        taken = composition.acceptance_parameters(self.acceptance)
+        given = ["delta"] if self.delta is not None else []
+        for name in sorted({*taken, *given}):
+            if name not in taken:
+                raise ValueError(f"acceptance {self.acceptance!r} takes no {name}; leave it out")
+            if name not in given:
+                raise ValueError(f"acceptance {self.acceptance!r} needs {name}")
+        return self
+
+    def composition(self) -> dict[str, Any]:
+        """What decides how the mode decodes; where it is measured does not."""
+        return self.model_dump(mode="json", exclude={"only"})
+
+    @property
+    def measured_on(self) -> str:
+        """The part of the grid, for people."""
+        parts = [
+            f"{key} {', '.join(map(str, values))}"
+            for key, values in (("contexts", self.only.contexts), ("families", self.only.families))
+            if values
+        ]
+        return "; ".join(parts) or "the whole grid"
+
+    @property
+    def speculative(self) -> bool:
+        return self.drafter != "none"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the mode promises the baseline's own tokens."""
+        return self.acceptance == "exact"
+
+
+def _one_of(what: str, name: str, allowed: list[str]) -> str:
+    if name not in allowed:
+        raise ValueError(f"unknown {what} {name!r}; there is {', '.join(sorted(allowed))}")
+    return name

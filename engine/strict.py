@@ -1,0 +1,31 @@
+"""What all parts of a design share: strict models, safe names, and the error that users see."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+SLUG = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+
+
+class DesignError(ValueError):
+    """The design asks for something that cannot be measured; the text is one sentence."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def slug(name: str) -> str:
+    if not SLUG.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a usable name: use 1 to 64 of a-z, 0-9, '-' and '_', "
+            "starting with a letter or digit"
+        )
+    return name
+
+
+Slug = Annotated[str, AfterValidator(slug)]
+Share = Annotated[float, Field(gt=0, lt=1)]

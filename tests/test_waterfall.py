@@ -1,0 +1,144 @@
+"""Analysis on known truth: chosen costs come back, planted faults show up as themselves."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.analysis.blocks import block_times
+from engine.analysis.break_even import acceptance_needed, committed, draft_cost_allowed
+from engine.analysis.cause import causes
+from engine.analysis.phases import phase_table, speaking
+from engine.analysis.speedup import family_ratios
+from engine.analysis.waterfall import TERMS, family_steps, family_terms, over_families
+from tests.synthetic_judgements import gates_frame, tokens_frame
+from tests.synthetic_rows import as_frame, small_design, study
+
+PHASES = ("draft_s", "verify_s", "repair_s", "control_s")
+
+
+def planted(costs: dict[str, float], lost: float = 0.0, slower: float = 0.0, step: float = 0.04):
+    """Rows whose instrumented rounds cost what is asked: seconds a round, by phase.
+
+    `lost` is the share of the instrumented run that no phase accounts for, `slower` how much
+    longer an instrumented run takes than a plain one.
+    """
+    design = small_design(contexts=[2048], instrumented=[1, 1])
+
+    def alter(row):
+        if row["mode"] == "ar":
+            row["round_s"] = [step] * row["new_tokens"]
+            return row
+        rounds = row["rounds"]
+        whole = sum(costs.values()) * rounds / (1 - lost)
+        row["round_s"] = [whole / rounds] * rounds
+        row["decode_s"] = whole
+        if row["instrumented"]:
+            row["decode_s"] = whole * (1 + slower)
+            for name in PHASES:
+                row[name] = costs[name] * rounds * (1 + slower)
+        return row
+
+    return design, as_frame(study(design, noise=0, alter=alter))
+
+
+COSTS = {"draft_s": 0.05, "verify_s": 0.06, "repair_s": 0.02, "control_s": 0.004}
+
+
+def test_chosen_costs_come_back():
+    design, rows = planted(COSTS)
+    table = phase_table(rows, design)
+    for name, seconds in COSTS.items():
+        assert np.allclose(table[name].astype(float), seconds)
+    assert np.allclose(table["step_s"].astype(float), 0.04)
+    assert np.allclose(table["committed"].astype(float), 64 / table["rounds"].astype(float))
+    terms = family_terms(table)
+    assert np.allclose(terms[list(TERMS)].sum(axis=1), terms["log_r"])
+    assert np.allclose(terms["verification"], -math.log(0.06 / 0.04))
+    assert np.allclose(terms["repair"], -math.log1p(0.02 / 0.06))
+    assert np.allclose(terms["drafting"], -math.log1p(0.05 / 0.08))
+    assert np.allclose(terms["control"], -math.log1p(0.004 / 0.13))
+    assert np.allclose(terms[["unexplained", "instrumentation"]], 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "term", "size"),
+    [({"lost": 0.1}, "unexplained", math.log(0.9)),
+     ({"slower": 0.08}, "instrumentation", math.log(1.08))],
+)  # fmt: skip
+def test_planted_time_shows_up_under_its_own_name(fault, term, size):
+    design, rows = planted(COSTS, **fault)
+    terms = family_terms(phase_table(rows, design))
+    assert np.allclose(terms[term], size)
+    assert np.allclose(terms[list(TERMS)].sum(axis=1), terms["log_r"])
+
+
+@pytest.mark.parametrize(
+    ("costs", "cause"),
+    [
+        ({"draft_s": 0.3, "verify_s": 0.05, "repair_s": 0.01, "control_s": 0.001}, "drafting"),
+        ({"draft_s": 0.01, "verify_s": 0.4, "repair_s": 0.01, "control_s": 0.001}, "verification"),
+        ({"draft_s": 0.01, "verify_s": 0.04, "repair_s": 0.3, "control_s": 0.001}, "repair"),
+        ({"draft_s": 0.01, "verify_s": 0.04, "repair_s": 0.01, "control_s": 0.3}, "control"),
+        ({"draft_s": 0.001, "verify_s": 0.041, "repair_s": 0.001, "control_s": 0.001},
+         "acceptance"),
+    ],
+)  # fmt: skip
+def test_the_planted_cause_is_named(costs, cause):
+    design, rows = planted(costs)
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "spec"]
+    assert found["named"] == [cause]
+    assert found["gated"]
+    whole = sum(costs.values())
+    if cause == "drafting":
+        factor = whole / (whole - costs["draft_s"])
+        assert found["ideals"]["drafting"]["factor"] == pytest.approx(factor)
+
+
+def test_costs_that_cannot_be_told_apart_are_named_together():
+    costs = {"draft_s": 0.2, "verify_s": 0.04, "repair_s": 0.2, "control_s": 0.001}
+    design, rows = planted(costs)
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "spec"]
+    assert set(found["named"]) == {"drafting", "repair"}
+
+
+def test_steps_from_phase_to_phase():
+    speed = {"ar": 1.0, "spec": 0.5, "spec_folded": 0.6, "oracle_bonus": 0.9, "draft_free": 3.0}
+    shape = {"k": 4, "round": "folded", "bonus": True, "baseline": "ar"}
+    modes = {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "spec": {"drafter": "model", "k": 4, "round": "repair", "baseline": "ar"},
+        "spec_folded": {"drafter": "model", **shape},
+        "oracle_bonus": {"drafter": "model", "acceptance": "all", **shape},
+        "draft_free": {"drafter": "reference", "acceptance": "all", **shape},
+    }
+    design = small_design(contexts=[2048], modes=modes)
+    rows = as_frame(study(design, ratio=lambda cell: speed[cell.mode], noise=0))
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    steps = family_steps(ratios, block_times(rows), design)
+    means = over_families(steps, ["log_step"], ["context", "before", "after"], design)
+    found = {(r.before, r.after): math.exp(r.mean) for r in means.itertuples()}
+    assert found == {
+        ("spec", "spec_folded"): pytest.approx(1.2),
+        ("spec_folded", "oracle_bonus"): pytest.approx(1.5),
+        ("oracle_bonus", "draft_free"): pytest.approx(3.0 / 0.9),
+    }
+
+
+@given(k=st.integers(1, 9), bonus=st.booleans(), p=st.floats(0, 1))
+def test_break_even_acceptance_is_the_inverse_of_what_a_round_commits(k, bonus, p):
+    cost = committed(p, k, bonus)
+    if cost > 1:
+        assert committed(acceptance_needed(cost, k, bonus), k, bonus) == pytest.approx(cost)
+
+
+def test_break_even_has_its_limits():
+    assert acceptance_needed(5.1, 4, True) is None
+    assert acceptance_needed(4.9, 4, True) == pytest.approx(0.98, abs=0.03)
+    assert acceptance_needed(0.8, 4, True) == 0
+    assert draft_cost_allowed(1.2, 3.0) == pytest.approx(1.8)
+    assert draft_cost_allowed(3.2, 3.0) is None
