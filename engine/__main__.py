@@ -105,7 +105,7 @@ def decode_reference(design: DesignFile, models: ModelsFile, output: Output) -> 
 
     plan = load_design(design)
     fetched = _restored(plan, read_json(models))
-    total = len(plan.contexts) * len(plan.families) * len(plan.baselines)
+    total = len(plan.reference_places())
     rows = []
     end_with_workflow()
     with machine_lock():
@@ -276,6 +276,31 @@ def trace_acceptance(
 
 
 @app.command()
+def climb_rung(
+    design: DesignFile,
+    rung: Annotated[str, typer.Option(help="environment, plain, rollback, tokens or pair.")],
+    models: ModelsFile,
+    prompt: Annotated[Path, typer.Option()],
+    output: Output,
+) -> None:
+    """One rung of the smoke ladder."""
+    import torch
+
+    from engine.evidence.smoke import RUNGS, Bench
+    from engine.measure.workflow_life import end_with_workflow
+    from engine.preparation.checks import check_device
+
+    plan = load_design(design)
+    check_device(plan)
+    end_with_workflow()
+    with torch.inference_mode():
+        bench = Bench(plan, _restored(plan, read_json(models)), read_json(prompt)["tokens"])
+        told = RUNGS[rung](bench)
+    _say(f"smoke, {rung}: {told}")
+    write_json({"rung": rung, "told": told}, output)
+
+
+@app.command()
 def explain_cost(
     design: DesignFile,
     rows: RowsFile,
@@ -361,7 +386,32 @@ def plot_acceptance(
 
 
 @app.command()
+def plot_mechanism(
+    figure: Annotated[str, typer.Option(help="A name of engine/figures/catalogue.py.")],
+    verdict: VerdictFile,
+    published: PublishedFile,
+    svg: Annotated[Path, typer.Option()],
+    png: Annotated[Path, typer.Option()],
+    output: Annotated[Path, typer.Option(help="What the figure says, for the report.")],
+    tables: Annotated[
+        list[Path] | None, typer.Argument(help="The study's tables that it reads, if any.")
+    ] = None,
+) -> None:
+    """One figure of the mechanism."""
+    import pandas as pd
+
+    from engine.figures.mechanism import plot
+    from engine.figures.study import Study
+    from engine.tables import read_frame
+
+    found = {path.stem: read_frame(path) for path in tables or []}
+    study = Study(read_json(verdict), pd.read_csv(published), found)
+    write_json(plot(figure, study, svg, png), output)
+
+
+@app.command()
 def render_report(
+    design: DesignFile,
     ratios: RatiosFile,
     gates: Annotated[Path, typer.Option()],
     tokens: Annotated[Path, typer.Option()],
@@ -371,12 +421,19 @@ def render_report(
     confirmatory_wide: Annotated[Path, typer.Option()],
     acceptance: Annotated[Path, typer.Option()],
     output: Output,
+    mechanism: Annotated[
+        list[Path] | None, typer.Argument(help="SVG files of plot-mechanism, JSON beside them.")
+    ] = None,
 ) -> None:
     """One self-contained HTML page."""
     import pandas as pd
 
     from engine.report import render
+    from engine.report.evidence import gather
     from engine.tables import read_frame
+
+    plan = load_design(design)
+    said = {path.stem: read_json(path.with_suffix(".json")) for path in mechanism or []}
 
     render(
         read_json(verdict),
@@ -388,8 +445,10 @@ def render_report(
             "confirmatory": confirmatory,
             "confirmatory_wide": confirmatory_wide,
             "acceptance": acceptance,
+            **{path.stem: path for path in mechanism or []},
         },
         output,
+        gather(plan, said),
     )
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
 from engine.limits import GATE_DEFAULTS, Gates, Inference
-from engine.modes import Mode
+from engine.modes import Count, Mode, Only
 from engine.pair import Models
 from engine.strict import SLUG, DesignError, Slug, Strict, slug
 
@@ -37,10 +37,10 @@ class Prompts(Strict):
 
 
 class Components(Strict):
-    """Which forwards are timed by themselves, on which prompts, to predict R for any k."""
+    """Forwards timed by themselves, on the first so many prompts, to predict R for any k."""
 
-    families: Annotated[list[str], Field(min_length=1)]
-    contexts: Annotated[list[int | Literal["natural"]], Field(min_length=1)] | None = None
+    contexts: Count | None = None
+    families: Count | None = None
     most: Annotated[int, Field(ge=1, le=64)] = 8
     repeats: Annotated[int, Field(ge=3, le=1000)] = 9
 
@@ -133,28 +133,12 @@ class Design(Strict):
                 )
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
-            self._check_part(name, mode, baseline)
-        for key in ("contexts", "families") if self.components else ():
-            for value in getattr(self.components, key) or []:
-                if value not in getattr(self, key):
-                    raise ValueError(f"components names {key} {value!r}, not in the design")
+            if not baseline.only.covers(mode.only):
+                raise ValueError(
+                    f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
+                    "widen its only"
+                )
         return self
-
-    def _check_part(self, name: str, mode: Mode, baseline: Mode) -> None:
-        """A mode's part of the grid lies in the grid, and its baseline is measured there too."""
-        for key in ("contexts", "families"):
-            whole, part = getattr(self, key), getattr(mode.only, key)
-            beyond = [value for value in part or [] if value not in whole]
-            if beyond:
-                raise ValueError(
-                    f"mode {name!r} is only for {key} {beyond[0]!r}, which the design does not have"
-                )
-            compared = getattr(baseline.only, key) or whole
-            alone = [value for value in part or whole if value not in compared]
-            if alone:
-                raise ValueError(
-                    f"the baseline of mode {name!r} is not measured for {key} {alone[0]!r}"
-                )
 
     # --- the grid -------------------------------------------------------------------------
 
@@ -183,21 +167,35 @@ class Design(Strict):
 
     def contexts_of(self, mode: str) -> list[str]:
         """The contexts that a mode is measured at, as they name files."""
-        return [str(context) for context in self.modes[mode].only.contexts or self.contexts]
+        return self._part(self.modes[mode].only)[0]
 
     def families_of(self, mode: str) -> list[str]:
         """Path-safe names of the families that a mode is measured on, in the design's order."""
-        only = self.modes[mode].only.families or self.families
-        return [slug for slug, name in self.family_slugs.items() if name in only]
+        return self._part(self.modes[mode].only)[1]
+
+    def _part(self, only: Only | Components) -> tuple[list[str], list[str]]:
+        """Contexts and families (path-safe) of a part of the grid; a count of None takes all."""
+        return (
+            [str(context) for context in self.contexts][: only.contexts],
+            list(self.family_slugs)[: only.families],
+        )
 
     def whole_grid(self, mode: str) -> bool:
         """Whether a mode is measured on all prompts: it is then what the study set out to judge."""
-        only = self.modes[mode].only
-        return only.contexts is None and only.families is None
+        return self.modes[mode].only == Only()
 
     def plans(self, context: str, family: str, mode: str) -> bool:
         """Whether the mode is measured on this prompt."""
         return context in self.contexts_of(mode) and family in self.families_of(mode)
+
+    def not_applicable(self, mode: str) -> str:
+        """Why the design's device cannot run a mode; '' if it can."""
+        return composition.not_on_cpu(self.modes[mode].runtime) if self.device == "cpu" else ""
+
+    def reference_places(self) -> list[tuple[str, str, str]]:
+        """(context, family, baseline) of every plain text that can be decoded here."""
+        plain = [b for b in self.baselines if not self.not_applicable(b)]
+        return [place for place in self.planned() if place[2] in plain]
 
     def planned(self) -> Iterator[tuple[str, str, str]]:
         """Every (context, family, mode) that is measured, in the design's order."""
@@ -273,9 +271,12 @@ class Design(Strict):
         """(context, family, baseline) of every component cell, in the planned order."""
         if self.components is None or self.models.draft is None:
             return []
-        contexts = [str(c) for c in self.components.contexts or self.contexts]
-        families = [s for s, name in self.family_slugs.items() if name in self.components.families]
-        drafted = {m.baseline for m in self.modes.values() if m.drafter == "model"}
+        contexts, families = self._part(self.components)
+        drafted = {
+            mode.baseline
+            for mode in self.modes.values()
+            if mode.drafter == "model" and not self.not_applicable(mode.baseline)
+        }
         return [
             (context, family, baseline)
             for context in contexts

@@ -9,12 +9,24 @@ from pydantic import Field, field_validator, model_validator
 from engine import composition
 from engine.strict import Slug, Strict
 
+Count = Annotated[int, Field(ge=1, le=1000)]
+
 
 class Only(Strict):
-    """The part of the grid that a mode is measured on; None is all of it."""
+    """The part of the grid that a mode is measured on: the first so many; None is all.
 
-    contexts: Annotated[list[int | Literal["natural"]], Field(min_length=1)] | None = None
-    families: Annotated[list[str], Field(min_length=1)] | None = None
+    Counts and not names, so that a design with other contexts or families keeps its modes.
+    """
+
+    contexts: Count | None = None
+    families: Count | None = None
+
+    def covers(self, other: Only) -> bool:
+        """Whether every prompt of the other part is in this one."""
+        return all(
+            mine is None or (theirs is not None and theirs <= mine)
+            for mine, theirs in ((self.contexts, other.contexts), (self.families, other.families))
+        )
 
 
 class Mode(Strict):
@@ -73,12 +85,9 @@ class Mode(Strict):
     @property
     def measured_on(self) -> str:
         """The part of the grid, for people."""
-        parts = [
-            f"{key} {', '.join(map(str, values))}"
-            for key, values in (("contexts", self.only.contexts), ("families", self.only.families))
-            if values
-        ]
-        return "; ".join(parts) or "the whole grid"
+        counts = (("contexts", self.only.contexts), ("families", self.only.families))
+        parts = [f"the first {count} {what}" for what, count in counts if count]
+        return " and ".join(parts) or "the whole grid"
 
     @property
     def speculative(self) -> bool:

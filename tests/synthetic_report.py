@@ -12,8 +12,10 @@ from engine.analysis.speedup import family_ratios
 from engine.analysis.tokens import compare_tokens
 from engine.analysis.verdict import build_verdict
 from engine.design import Design
-from engine.figures import acceptance, confirmatory
+from engine.figures import acceptance, catalogue, confirmatory, mechanism
+from engine.figures.study import Study
 from engine.report import render
+from engine.report.evidence import gather
 from tests.synthetic_judgements import Cells, gates_frame, tokens_frame
 from tests.synthetic_rows import as_frame, study
 
@@ -28,6 +30,7 @@ class Tables:
     ratios: pd.DataFrame
     gates: pd.DataFrame
     tokens: pd.DataFrame
+    rows: pd.DataFrame
 
 
 def study_tables(
@@ -46,11 +49,16 @@ def study_tables(
         tokens = compare_tokens(rows, {}, design)
     ratios = family_ratios(rows, gates, tokens, design)
     verdict = build_verdict(design, rows, gates, tokens, ratios, list(overrides), frozen or {})
-    return Tables(verdict, ratios, gates, tokens)
+    return Tables(verdict, ratios, gates, tokens, rows)
 
 
-def write_report(tables: Tables, folder: Path) -> Path:
-    """Draw the figures, render the report, and return the page's path."""
+def write_report(
+    tables: Tables, folder: Path, study: Study | None = None, design: Design | None = None
+) -> Path:
+    """Draw the figures, render the report, and return the page's path.
+
+    With `study` and its `design` the mechanism figures are in it.
+    """
     published = pd.read_csv(REPOSITORY / "config/published.csv")
     figures = {
         name: folder / f"{name}.svg" for name in ("confirmatory", "confirmatory_wide", "acceptance")
@@ -64,6 +72,17 @@ def write_report(tables: Tables, folder: Path) -> Path:
         figures["confirmatory_wide"],
     )
     acceptance.draw(tables.ratios, tables.verdict, figures["acceptance"], folder / "acceptance.png")
+    exhibits = []
+    if study and design:
+        said = {}
+        for entry in catalogue.wanted(design):
+            figures[entry.name] = folder / f"{entry.name}.svg"
+            png = folder / f"{entry.name}.png"
+            said[entry.name] = mechanism.plot(entry.name, study, figures[entry.name], png)
+        exhibits = gather(design, said)
     page = folder / "report.html"
-    render(tables.verdict, tables.ratios, tables.gates, tables.tokens, published, figures, page)
+    render(
+        tables.verdict, tables.ratios, tables.gates, tables.tokens, published, figures, page,
+        exhibits,
+    )  # fmt: skip
     return page

@@ -72,6 +72,19 @@ def test_a_faulty_design_is_refused_with_the_key(changes, words):
         ({"drafter": "model", "k": 4, "round": "folded", "baseline": "br"}, ["'br'", "ar"]),
         ({"drafter": "model", "k": 4, "round": "folded", "acceptance": "lax"}, ["'lax'", "exact"]),
         ({"drafter": "model", "k": 4, "round": "folded", "runtime": "warp"}, ["'warp'", "eager"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "acceptance": "relaxed"}, ["needs delta"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "delta": 1}, ["takes no delta"]),
+        ({"drafter": "model", "k": 4, "round": "folded", "only": {"families": 0}}, ["families"]),
+        (
+            {
+                "drafter": "model",
+                "k": 4,
+                "round": "folded",
+                "runtime": "device",
+                "baseline": "ar_device",
+            },
+            ["widen its only"],
+        ),
     ],
 )
 def test_a_faulty_mode_is_refused_with_what_there_is(mode, words):

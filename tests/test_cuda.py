@@ -12,7 +12,8 @@ from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
 from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources
-from engine.decoding.runtimes.eager import Runtime
+from engine.decoding.runtimes import device as phase_o
+from engine.decoding.runtimes import eager
 from engine.design import load_design
 from engine.models.fetching import fetch
 from engine.models.loading import load_decoder
@@ -44,9 +45,9 @@ def load_pair(dtype):
     return target, load_decoder(fetch(models.draft, ROOT), "cuda", dtype, target)
 
 
-def run(pair, prompt, form, k=4, budget=64):
+def run(pair, prompt, form, k=4, budget=64, runtime=eager):
     device = torch.device("cuda")
-    runtime = Runtime(device)
+    runtime = runtime.Runtime(device)
     capacity = len(prompt) + budget + k + 1
     target = Target(pair[0], capacity)
     ids = torch.tensor(prompt, device=device)
@@ -74,7 +75,8 @@ def test_speculation_is_exact_in_fp32_on_the_gpu(prompts):
     for prompt in prompts:
         plain = run(pair, prompt, "step")[0].tokens
         for form in ("repair", "folded"):
-            assert run(pair, prompt, form)[0].tokens == plain
+            for runtime in (eager, phase_o):
+                assert run(pair, prompt, form, runtime=runtime)[0].tokens == plain
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -85,18 +87,51 @@ def test_each_path_is_deterministic_in_half_precision(prompts, dtype):
         assert first == second
 
 
-def test_every_synchronisation_is_one_that_is_counted(prompts):
-    """torch's own debug mode sees the waits that the runtime counted, round ends aside."""
-    pair = load_pair(torch.bfloat16)
-    run(pair, prompts[0], "repair")
+def synchronisations(pair, prompt, runtime):
+    """Waits that torch's debug mode sees, and the runtime with its own counts."""
+    run(pair, prompt, "repair", runtime=runtime)
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            _, runtime = run(pair, prompts[0], "repair")
+            trace, counted = run(pair, prompt, "repair", runtime=runtime)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     seen = Counter("called a synchronizing" in str(w.message) for w in caught)[True]
+    # One is the prompt's own copy.
+    return trace, seen - 1, counted
+
+
+def test_every_synchronisation_is_one_that_is_counted(prompts):
+    """torch's own debug mode sees the waits that the runtime counted, round ends aside."""
+    _, seen, runtime = synchronisations(load_pair(torch.bfloat16), prompts[0], eager)
     named = runtime.syncs.total() - runtime.syncs["round_end"]
-    # A copy of host tokens waits as well; it is counted as a copy. One more is the prompt's own.
-    assert seen == named + runtime.h2d_copies + 1
+    # A copy of host tokens waits as well; it is counted as a copy.
+    assert seen == named + runtime.h2d_copies
+
+
+def test_phase_o_waits_twice_a_round_and_copies_no_token(prompts):
+    pair = load_pair(torch.bfloat16)
+    trace, seen, runtime = synchronisations(pair, prompts[0], phase_o)
+    assert runtime.h2d_copies == 0
+    assert seen == runtime.syncs.total() - runtime.syncs["round_end"]
+    # One more read for the last token of the budget, which needs no round.
+    rounds = len(trace.round_k)
+    assert rounds <= runtime.syncs["round_outcome"] + runtime.syncs["last_token"] <= rounds + 1
+    assert runtime.syncs["round_end"] == rounds
+
+
+def test_the_profiler_sees_no_copy_of_tokens_to_the_device(prompts):
+    from torch.profiler import ProfilerActivity, profile
+
+    pair, copies = load_pair(torch.bfloat16), {}
+    for runtime in (eager, phase_o):
+        run(pair, prompts[0], "repair", runtime=runtime)
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+            _, counted = run(pair, prompts[0], "repair", runtime=runtime)
+        seen = sum("Memcpy HtoD" in event.name for event in profiler.events())
+        copies[runtime] = (seen, counted.h2d_copies)
+    # Beside the counted copies: the prompt and the stop tokens, once each at most.
+    for seen, counted in copies.values():
+        assert counted <= seen <= counted + 2
+    assert copies[phase_o][1] == 0 < copies[eager][1]

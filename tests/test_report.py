@@ -10,9 +10,13 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from engine.report import formats, gate_matrix
+from engine.figures import catalogue
+from engine.report import formats, gate_matrix, render
+from engine.report.evidence import Exhibit
+from tests.synthetic_mechanism import mechanism_design, mechanism_study, modes
 from tests.synthetic_report import REPOSITORY, Tables, study_tables, write_report
 from tests.synthetic_rows import FAMILIES, failed_cell, small_design
 
@@ -188,7 +192,7 @@ def test_tables_and_figures_are_accessible(page):
 
 def test_a_synthetic_study_says_so_everywhere(page, tmp_path):
     sections = page.source.split("<section ")[2:-1]
-    assert len(sections) == 9
+    assert len(sections) == 10
     for section in sections:
         assert "SYNTHETIC" in section.split("</h2>")[0]
     assert "<title>SYNTHETIC: " in page.source
@@ -252,3 +256,95 @@ def test_figures_and_report_do_without_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0
+
+
+# --- why ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory) -> tuple[Page, Tables]:
+    design = mechanism_design(contexts=[512])
+    shown, tables = mechanism_study(design)
+    return Page(write_report(tables, tmp_path_factory.mktemp("why"), shown, design)), tables
+
+
+def section_of(page: Page, name: str) -> str:
+    start = page.source.index(f'<section aria-labelledby="{name}"')
+    return page.source[start : page.source.index("</section>", start)]
+
+
+def test_the_cause_of_what_is_judged_stands_behind_the_verdict(explained):
+    page, tables = explained
+    for entry in tables.verdict["verdicts"]:
+        assert (entry["why"] in page.text) == entry["whole_grid"], entry["mode"]
+    assert page.source.index('id="verdict"') < page.source.index('id="mechanism"')
+    assert page.source.index('id="mechanism"') < page.source.index('id="numbers"')
+
+
+def test_modes_that_explain_are_a_table_and_no_verdicts(explained):
+    page, tables = explained
+    explaining = [e for e in tables.verdict["verdicts"] if not e["whole_grid"]]
+    assert {entry["mode"] for entry in explaining} >= {"oracle", "draft_free", "phase_o"}
+    for entry in explaining:
+        assert entry["sentence"] not in section_of(page, "verdict")
+        assert f"512 tokens, {entry['mode']}" in section_of(page, "mechanism")
+    assert "spec and spec_folded are slower" in page.text
+
+
+def test_the_figures_come_in_order_each_with_its_finding(explained):
+    page, _ = explained
+    section = section_of(page, "mechanism")
+    wanted = catalogue.wanted(mechanism_design(contexts=[512]))
+    places = [section.index(f'id="figure-{entry.name}"') for entry in wanted]
+    assert places == sorted(places)
+    assert section.count("<img") == len(wanted) == 9
+    assert section.count("SYNTHETIC") >= len(wanted) + 2
+    assert not page.faults
+    assert not re.search(r"\b(nan|None|NaT|inf)\b", page.text)
+
+
+def test_what_is_not_drawn_is_named_with_its_reason(explained, tmp_path):
+    assert "CUDA graphs: it needs a GPU, and modes whose runtime captures" in explained[0].text
+    design = mechanism_design(
+        contexts=[512], device="cpu", dtype="float32", families=FAMILIES[:4], modes=modes()
+    )
+    on_cpu = ("phase_o", "ar_device")
+
+    def alter(row):
+        if row["mode"] in on_cpu:
+            return failed_cell(row, "not_applicable", "on a CPU nothing waits")
+        return failed_cell(row) if row["mode"] == "draft_free" else row
+
+    shown, tables = mechanism_study(design, alter=alter)
+    page = Page(write_report(tables, tmp_path, shown, design))
+    section = section_of(page, "mechanism")
+    lines = section[section.index("Not drawn here") :]
+    assert lines.count("<li>") == 3
+    assert "The control plane: phase_o needs a GPU: on a CPU there is no" in lines
+    assert "If drafts were perfect and free: no mode that replays the reference was" in lines
+    assert 'id="figure-draft_free"' not in section
+    assert not page.faults
+
+
+def test_findings_are_text(tmp_path):
+    exhibits = [Exhibit("oracles", PLANTED, PLANTED, says=PLANTED)]
+    exhibits += [Exhibit("relaxed", PLANTED, "", missing=PLANTED)]
+    tables = study_tables(small_design(contexts=[256], families=FAMILIES[:4]))
+    path = tmp_path / "page.html"
+    svg = tmp_path / "oracles.svg"
+    svg.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    published = pd.read_csv(REPOSITORY / "config/published.csv")
+    render(
+        tables.verdict, tables.ratios, tables.gates, tables.tokens, published, {"oracles": svg},
+        path, exhibits,
+    )  # fmt: skip
+    page = Page(path)
+    assert "script" not in page.tags
+    assert page.text.count(PLANTED) >= 5
+    assert any(PLANTED in (a.get("alt") or "") for _, a in page.attributes)
+
+
+def test_a_study_without_instrumented_runs_names_no_cause(tmp_path):
+    design = small_design(contexts=[256], families=FAMILIES[:4], instrumented=[0, 0])
+    page = Page(write_report(study_tables(design), tmp_path))
+    assert "No cost is named, because no instrumented run was measured" in page.text

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.synthetic_report import study_tables, write_report
+from tests.synthetic_mechanism import mechanism_study
+from tests.synthetic_report import write_report
 from tests.synthetic_rows import FAMILIES, failed_cell, small_design
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -48,13 +49,14 @@ def report(tmp_path_factory) -> tuple[Path, dict]:
             failed_cell(row, "crashed", "x" * 500 + "<img src=x onerror=alert(1)>") if lost else row
         )
 
-    tables = study_tables(
+    shown, tables = mechanism_study(
         design,
         failed={("256", slugs[2], "spec"): "steady"},
         overrides=("models.target.path=/" + "very/long/" * 30,),
         alter=alter,
     )
-    return write_report(tables, tmp_path_factory.mktemp("report")), tables.verdict
+    page = write_report(tables, tmp_path_factory.mktemp("report"), shown, design)
+    return page, tables.verdict
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,8 @@ def test_images_are_whole(shown):
         "all => all.map(i => ({whole: i.complete && i.naturalWidth > 0,"
         " width: i.getBoundingClientRect().width, height: i.getBoundingClientRect().height}))",
     )
-    assert len(images) == 2
+    # With what explains: diagnosis, waterfall, break-even and memory.
+    assert len(images) == 6
     for image in images:
         assert image["whole"]
         assert image["width"] > 200

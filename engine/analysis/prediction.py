@@ -71,6 +71,7 @@ class Predictor:
 
     def __init__(self, trace: pd.DataFrame, components: pd.DataFrame, design: Design):
         self.design = design
+        self.most = design.components.most if design.components else 0
         self.texts: dict[tuple[str, str], np.ndarray] = {
             key: group.sort_values("position")["matches"].to_numpy()
             for key, group in trace.groupby(["context", "family"], sort=False)
@@ -89,17 +90,16 @@ class Predictor:
         """
         own = {(m.round, m.bonus) for m in self.design.modes.values() if m.drafter == "model"}
         found = []
-        for (context, baseline), prices in self.prices.items():
+        for context, baseline in self.prices:
             families = [family for at, family in self.texts if at == context]
             if not families:
                 continue
-            most = max(rows for part, rows in prices.median if part == "control")
             for form, bonus in sorted(_FORMS | own):
                 curve = [
                     {"context": context, "baseline": baseline, "round": form, "bonus": bonus}
                     | {"k": k}
                     | self.predict(context, baseline, form, bonus, k, families)
-                    for k in range(1, most + 1)
+                    for k in range(1, self.most + 1)
                 ]
                 best = max(curve, key=lambda row: row["r"])
                 found += [row | {"best": row is best} for row in curve]
@@ -133,30 +133,32 @@ class Predictor:
         """Predictions beside what was measured, one row a mode that drafts exactly with the model.
 
         Each is made for the families that its verdict rests on (`verdicts`: entries of
-        verdict.json). Columns: context, mode, k, r, low, high, rounds, families, measured,
-        measured_low, measured_high, and `inside`: the measured R lies in the predicted interval.
+        verdict.json), or, where too few passed the gates, for all of the mode; `gated` says which.
+        Columns: context, mode, k, r, low, high, rounds, families, gated, measured, measured_low,
+        measured_high, and `inside`: the measured R lies in the predicted interval.
         """
         found = []
         for entry in verdicts:
             mode, context = self.design.modes[entry["mode"]], str(entry["context"])
-            if mode.drafter != "model" or not mode.exact or entry["r"] is None:
+            gated = entry["r"] is not None
+            measured = entry["r"] if gated else entry["r_all"]
+            predictable = mode.drafter == "model" and mode.exact and mode.k <= self.most
+            if not predictable or measured is None or (context, mode.baseline) not in self.prices:
                 continue
-            if (context, mode.baseline) not in self.prices:
-                continue
-            out = {family["family"] for family in entry["families_out"]}
+            out = {family["family"] for family in entry["families_out"]} if gated else set()
             families = [f for f in self.design.families_of(entry["mode"]) if f not in out]
             made = self.predict(context, mode.baseline, mode.round, mode.bonus, mode.k, families)
             found.append(
                 {"context": context, "mode": entry["mode"], "k": mode.k}
                 | made
-                | {"measured": entry["r"]}
+                | {"gated": gated, "measured": measured}
                 | {f"measured_{end}": entry["interval"][end] for end in ("low", "high")}
-                | {"inside": made["low"] <= entry["r"] <= made["high"]}
+                | {"inside": made["low"] <= measured <= made["high"]}
             )
         return pd.DataFrame(found, columns=_BESIDE)
 
 
 _BESIDE = [
-    "context", "mode", "k", "r", "low", "high", "rounds", "families", "measured", "measured_low",
-    "measured_high", "inside",
+    "context", "mode", "k", "r", "low", "high", "rounds", "families", "gated", "measured",
+    "measured_low", "measured_high", "inside",
 ]  # fmt: skip

@@ -62,6 +62,8 @@ def _summary(group: pd.DataFrame, context: str, mode: str, design: Design) -> di
         "bca": {"low": bca.low, "high": bca.high},
         "families_in": len(families),
         "families_planned": len(design.families_of(mode)),
+        "r_all": _geometric(group["log_r"].dropna()),
+        "families_measured": int(group["log_r"].notna().sum()),
         "faster_on": int((log_r > 0).sum()),
         "families_needed": needed,
         "families_out": out[["family", "reason", "failed_gates"]].to_dict("records"),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from engine.analysis.cause import causes
+from engine.analysis.energy import energy_per_token
 from engine.analysis.judgement import NOT_JUDGED
 from engine.analysis.kept import tokens_kept
 from engine.analysis.phases import phase_table, speaking
@@ -38,12 +39,16 @@ def build_verdict(
     """
     least = design.inference.student_t_from
     blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
-    same = tokens_kept(rows, design)
+    same, joules = tokens_kept(rows, design), energy_per_token(rows)
     entries = []
     for entry in context_summary(ratios, design):
         cell = (entry["context"], entry["mode"])
         entry |= {"exact": _exact(tokens, *cell), "not_applicable": _not_applicable(rows, *cell)}
         entry |= {"whole_grid": design.whole_grid(entry["mode"]), "tokens_kept": same.get(cell)}
+        entry |= {
+            "energy_j_per_token": joules.get(cell),
+            "baseline_energy_j_per_token": joules.get((entry["context"], entry["baseline"])),
+        }
         entry = _plain(entry | {"cause": blamed.get(cell)})
         entry["sentence"] = sentence(entry, least)
         entries.append(entry | {"why": why(entry)})

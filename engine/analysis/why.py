@@ -19,8 +19,8 @@ _ALWAYS = ("acceptance", "drafting")
 
 def why(entry: dict[str, Any]) -> str:
     """What holds the mode back, and what would change it; '' where nothing was instrumented."""
-    cause = entry["cause"]
-    if not cause or entry["r"] is None:
+    cause, r = entry["cause"], entry["r_all"] if entry["r"] is None else entry["r"]
+    if not cause or r is None:
         return ""
     named, told = cause["named"], []
     if not named:
@@ -33,9 +33,14 @@ def why(entry: dict[str, Any]) -> str:
             f"the largest costs, not told apart, are {', '.join(costs[:-1])} and {costs[-1]}"
         )
     for name in dict.fromkeys([*named, *_ALWAYS]):
-        told.append(f"R would be {_scaled(entry['r'], cause['ideals'][name])} with {IDEALS[name]}")
+        told.append(f"R would be {_scaled(r, cause['ideals'][name])} with {IDEALS[name]}")
     sentence = "; ".join(told)
-    basis = "" if cause["gated"] else " (Families that failed a gate are in these costs.)"
+    basis = (
+        ""
+        if cause["gated"]
+        else f" (From all {entry['families_measured']} families, since too few passed the gates: R "
+        f"{entry['r_all']:.2f} over them is no verdict.)"
+    )
     return f"{_capital(sentence)}. {_capital(_needed(cause['break_even']))}.{basis}"
 
 

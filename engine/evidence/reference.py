@@ -16,7 +16,7 @@ from engine.models.loading import FetchedModel, load_decoder
 def decode_references(
     design: Design, models: dict[str, Any], prompts: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield {context, family, baseline, tokens} for every prompt and baseline of the design.
+    """Yield {context, family, baseline, tokens} for every plain text of the design.
 
     Decoding is greedy and ignores end-of-sequence, as timing runs do: `tokens` has exactly
     `new_tokens` ids.
@@ -27,19 +27,20 @@ def decode_references(
     model = load_decoder(
         FetchedModel(**models["target"]), device, dtype, vocabulary=models["target"]["vocabulary"]
     )
+    by_place = {(prompt["context"], prompt["family"]): prompt["tokens"] for prompt in prompts}
     with torch.inference_mode():
-        for baseline in design.baselines:
+        for context, family, baseline in design.reference_places():
             mode = design.modes[baseline].composition()
-            for prompt in prompts:
-                runtime = resources.build_runtime(mode, device, models["stop_ids"])
-                target = Target(model, len(prompt["tokens"]) + design.new_tokens)
-                ids = torch.tensor(prompt["tokens"], dtype=torch.long, device=device)
-                target.prefill(ids, design.prefill_chunk)
-                generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)
-                trace = decode(generation, mode["round"], 0)
-                yield {
-                    "context": prompt["context"],
-                    "family": prompt["family"],
-                    "baseline": baseline,
-                    "tokens": trace.tokens,
-                }
+            prompt = by_place[context, family]
+            runtime = resources.build_runtime(mode, device, models["stop_ids"])
+            target = Target(model, len(prompt) + design.new_tokens)
+            ids = torch.tensor(prompt, dtype=torch.long, device=device)
+            target.prefill(ids, design.prefill_chunk)
+            generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)
+            trace = decode(generation, mode["round"], 0)
+            yield {
+                "context": context,
+                "family": family,
+                "baseline": baseline,
+                "tokens": trace.tokens,
+            }

@@ -15,8 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from engine.figures import style
-from engine.figures.message import joined, lengths
+from engine.figures.message import joined, lengths, span
 from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import main_verdict
 
 _LEFT, _BODY, _ABOVE, _BELOW, _GAP = 0.62, 1.45, 0.24, 0.62, 0.22
 _COLUMNS = 2
@@ -50,7 +51,7 @@ def draw(
     """
     settings = verdict["settings"]
     contexts = [str(context) for context in settings["contexts"]]
-    shown = curves(ratios, contexts, list(settings["modes"]))
+    shown = curves(ratios, contexts, _modes(verdict))
     notes = [
         "Of proposed: accepted / proposed at the position. Of judged: accepted / judged, where a "
         "token is judged only if all before it were accepted."
@@ -97,20 +98,22 @@ def message(shown: list[Curve]) -> str:
     last = [curve.of_proposed[-1] for curve in shown]
     lengths_of = {curve.of_proposed.size for curve in shown}
     if lengths_of == {1}:
-        return f"Acceptance is {_span(first)} ({who})"
+        return f"Acceptance is {span(first)} ({who})"
     end = f"position {max(lengths_of)}" if len(lengths_of) == 1 else "the last position"
     if all(abs(b - a) <= _SAME for a, b in zip(first, last, strict=True)):
-        return f"Acceptance stays at {_span([*first, *last])} up to {end} ({who})"
+        return f"Acceptance stays at {span([*first, *last])} up to {end} ({who})"
     falls = all(b < a - _SAME for a, b in zip(first, last, strict=True))
     return (
-        f"Acceptance {'falls' if falls else 'goes'} from {_span(first)} at position 1 "
-        f"to {_span(last)} at {end} ({who})"
+        f"Acceptance {'falls' if falls else 'goes'} from {span(first)} at position 1 "
+        f"to {span(last)} at {end} ({who})"
     )
 
 
-def _span(values: list[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return low if low == high else f"{low}-{high}"
+def _modes(verdict: dict[str, Any]) -> list[str]:
+    """Of what the study set out to judge, the modes that draft with a model; all if none does."""
+    main = list(dict.fromkeys(entry["mode"] for entry in main_verdict(verdict)["verdicts"]))
+    drafting = [m for m in main if verdict["settings"]["modes"][m]["drafter"] == "model"]
+    return drafting or main
 
 
 def _curve(context: str, mode: str, rows: list[dict[str, Any]]) -> Curve:

@@ -17,6 +17,7 @@ from engine.figures.forest_rows import Panel, panels
 from engine.figures.message import joined, lengths, message
 from engine.figures.published import SETTING, contexts_of, ratio_of
 from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import main_verdict
 
 # Inches.
 _ROW, _BELOW, _WIDE_PANEL, _WIDE_GAP, _MOST_COLUMNS = 0.18, 0.5, 2.7, 0.22, 3
@@ -30,7 +31,7 @@ def draw(
     out_png: str | Path,
     out_wide_svg: str | Path | None = None,
 ) -> None:
-    """Write the forest plot.
+    """Write the forest plot of what the study set out to judge: see `main_verdict`.
 
     Parameters
     ----------
@@ -40,6 +41,7 @@ def draw(
     out_svg : tall, panels below one another, legible at the width of a phone.
     out_png, out_wide_svg : the same with up to three panels side by side.
     """
+    verdict = main_verdict(verdict)
     shown = panels(ratios, verdict, published)
     notes = ["R = time of the baseline / time of the mode; above 1 the mode is faster."]
     notes += filter(None, [published_note(verdict, published)])

@@ -7,8 +7,8 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.patches import Polygon
 
-from engine.figures import ratio_axis, style
-from engine.figures.forest_rows import FamilyMark, OverallMark, Panel, PublishedMark
+from engine.figures import marks, ratio_axis, style
+from engine.figures.forest_rows import FamilyMark, OverallMark, Panel
 from engine.figures.message import short_word
 
 _HEADING_LINE = 0.15  # inches
@@ -43,7 +43,7 @@ def draw(ax: Axes, panel: Panel, span: tuple[float, float], width: float, named:
     for mark in panel.overall:
         _overall(ax, mark, panel.context)
     for mark in panel.published:
-        _published(ax, mark, span)
+        marks.published(ax, mark.y, mark.ratio, span)
     _heading(ax, panel, width)
 
 
@@ -84,25 +84,6 @@ def _overall(ax: Axes, mark: OverallMark, context: str) -> None:
         Polygon(corners, facecolor=colour, edgecolor=style.INK, linewidth=0.9, zorder=5,
                 gid=f"overall-{context}-{mark.mode}")
     )  # fmt: skip
-
-
-def _published(ax: Axes, mark: PublishedMark, span: tuple[float, float]) -> None:
-    ratio = mark.ratio
-    ends = [ratio.value if end is None else end for end in (ratio.low, ratio.high)]
-    if ends[0] < span[0] or ends[1] > span[1]:
-        numbers = f"{ratio.value:.2f}"
-        if ends[0] < ends[1]:
-            numbers += f" [{ends[0]:.2f}, {ends[1]:.2f}]"
-        left = ratio.value < 1
-        ax.text(
-            0.01 if left else 0.99, mark.y, f"← {numbers}" if left else f"{numbers} →",
-            transform=ax.get_yaxis_transform(), size=style.SMALL_PT, color=style.OUT,
-            ha="left" if left else "right", va="center_baseline",
-        )  # fmt: skip
-        return
-    ax.plot(ends, [mark.y] * 2, color=style.OUT, linewidth=1.2, zorder=3)
-    ax.plot([ratio.value], [mark.y], "D", color=style.OUT, markerfacecolor="white",
-            markersize=4.8, zorder=4)  # fmt: skip
 
 
 def _results(panel: Panel, width: float) -> list[tuple[str, str]]:

@@ -74,8 +74,12 @@ class Panel:
 def panels(ratios: pd.DataFrame, verdict: dict[str, Any], published: pd.DataFrame) -> list[Panel]:
     """One panel a context, all with the same rows in the same places."""
     settings, entries = verdict["settings"], verdict["verdicts"]
-    rows = {(row["context"], row["family"], row["mode"]): row for row in ratios.to_dict("records")}
     judged = {entry["mode"] for entry in entries}
+    rows = {
+        (row["context"], row["family"], row["mode"]): row
+        for row in ratios.to_dict("records")
+        if row["mode"] in judged
+    }
     modes = [mode for mode in settings["modes"] if mode in judged]
     contexts = [str(context) for context in settings["contexts"]]
     ours = [mode for mode in modes if any(ratio_of(published, mode, at) for at in contexts)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _CLAIMS = {
@@ -90,3 +91,18 @@ def lengths(contexts: list[str]) -> str:
 def joined(names: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
+    """'0.49', or '0.49-0.53' where the ends differ in the digits shown."""
+    values = list(values)
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low}-{high}"
+
+
+def families_of(numbers: Iterable[int]) -> str:
+    """'1 family', '8 families', or '4 to 8 families' where the numbers differ."""
+    found = sorted(set(numbers)) or [0]
+    if found == [1]:
+        return "1 family"
+    return f"{' to '.join(str(n) for n in dict.fromkeys((found[0], found[-1])))} families"

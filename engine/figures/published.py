@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from engine.figures.message import lengths
+
 SETTING = "RTX 4060 Laptop, Qwen2.5 1.5B with 0.5B"
 
 
@@ -46,3 +48,26 @@ def ratio_of(published: pd.DataFrame, mode: str, context: str) -> Figure | None:
 def contexts_of(published: pd.DataFrame, mode: str) -> list[str]:
     """Contexts at which R of this mode was published."""
     return [context_name(c) for c in published["context"][published["quantity"] == f"{mode}_ratio"]]
+
+
+def beside(published: pd.DataFrame, quantity: str, context: str) -> list[tuple[str, Figure]]:
+    """What stands beside ours: the number at this context, or all where none is at ours."""
+    rows = published[published["quantity"] == quantity]
+    theirs = [context_name(at) for at in rows["context"]]
+    chosen = [context] if context in theirs else theirs
+    return [(at, found) for at in chosen if (found := lookup(published, quantity, at))]
+
+
+def span_of(published: pd.DataFrame, quantity: str) -> tuple[float, float] | None:
+    """(low, high) of a quantity that was published as a range, without a context."""
+    for row in published[published["quantity"] == quantity].to_dict("records"):
+        if not pd.isna(row["low"]) and not pd.isna(row["high"]):
+            return row["low"], row["high"]
+    return None
+
+
+def note(contexts: list[str], theirs: list[str]) -> str:
+    """What the published marks are; `theirs` are the contexts of those that are drawn."""
+    apart = [at for at in dict.fromkeys(theirs) if at not in contexts]
+    where = f", at {lengths(apart)}, which this study has not" if apart else ""
+    return f"Published: other hardware and another model pair ({SETTING}){where}."

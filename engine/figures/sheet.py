@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from engine.figures import style
 
 _MARGIN, _TITLE_LINE, _BANNER_LINE, _NOTE_LINE, _LEGEND_LINE = 0.1, 0.19, 0.17, 0.145, 0.175
+_HANDLE = 0.4  # beside a legend's label
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ def _text(figure: Figure, at: float, text: str, size: float, colour: str, **more
 
 def _legend(figure: Figure, at: float, handles: list[Artist], columns: int) -> None:
     width, height = figure.get_size_inches()
+    column = (width - 2 * _MARGIN) / columns - _HANDLE
+    for handle in handles:
+        label = str(handle.get_label())
+        handle.set_label(style.printable(label, label, column, style.SMALL_PT))
     figure.legend(
         handles=handles,
         loc="upper left",

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -52,6 +53,18 @@ _RC = {
 }
 
 
+# Contexts are told apart without the modes' colours: dark to light, each with a dash of its own.
+_CONTEXTS = (
+    ("#1a1a1a", "o", "-"), ("#5f5f5f", "s", "--"), ("#8a8a8a", "^", "-."), ("#3d3d3d", "D", ":"),
+    ("#757575", "v", "-"), ("#1a1a1a", "P", "--"),
+)  # fmt: skip
+
+
+def context_look(index: int) -> tuple[str, str, str]:
+    """(colour, marker, dash) of the design's context of this number."""
+    return _CONTEXTS[index % len(_CONTEXTS)]
+
+
 def look() -> matplotlib.RcParams:
     """Context manager under which a figure is drawn and saved."""
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_RC, "backend": "agg"})
@@ -77,15 +90,30 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
 
 
 def wrap(text: str, width: float, size: float, weight: str = "normal") -> list[str]:
-    """Lines of at most `width` inches, broken at plain spaces; a no-break space holds."""
+    """Lines of at most `width` inches, broken at plain spaces; a no-break space holds.
+
+    A word that is longer than a line, as a mode's name may be, is broken where the line ends.
+    """
     lines: list[str] = []
-    for word in filter(None, text.split(" ")):
+    words = [part for word in text.split(" ") for part in _pieces(word, width, size, weight)]
+    for word in words:
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and text_width(longer, size, weight) <= width:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
+
+
+def _pieces(word: str, width: float, size: float, weight: str) -> list[str]:
+    pieces = []
+    while word:
+        fits = len(word)
+        while fits > 1 and text_width(word[:fits], size, weight) > width:
+            fits -= 1
+        pieces.append(word[:fits])
+        word = word[fits:]
+    return pieces
 
 
 def printable(name: str, slug: str, width: float, size: float = LABEL_PT) -> str:
@@ -111,3 +139,11 @@ def save(figure: Figure, *paths: str | Path | None) -> None:
         else:
             metadata = {"Software": None}
         figure.savefig(path, dpi=200, metadata=metadata, facecolor="white")
+
+
+def head(ax: Axes, text: str) -> None:
+    """The heading of a panel, each line cut to the panel's width."""
+    width = ax.get_position().width * ax.figure.get_figwidth()
+    # Bold letters are wider than those that `printable` measures.
+    lines = [printable(line, line, width / 1.12, LABEL_PT + 0.5) for line in text.split("\n")]
+    ax.set_title("\n".join(lines), fontsize=LABEL_PT + 0.5, weight="bold", loc="left", pad=5)

@@ -12,7 +12,6 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from engine import composition
 from engine.composition import ROOT, engine_sha256
 from engine.design import Cell, Design
 from engine.measure.child import Outcome, run_child
@@ -29,8 +28,8 @@ def time_cell(
     their hash. Waits for the machine lock first; the time limit starts when it is held.
     """
     identity = _identity(design, cell)
-    why_not = composition.not_on_cpu(design.modes[cell.mode].runtime)
-    if why_not and design.device == "cpu":
+    why_not = design.not_applicable(cell.mode)
+    if why_not:
         now = Outcome("not_applicable", why_not, [], datetime.now(UTC), time.perf_counter())
         return [_failed_row(identity, now)]
     with machine_lock() as lock:

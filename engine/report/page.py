@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import pandas as pd
 from engine.design import slug_of
 from engine.figures.message import lengths, message, outcome, short_word
 from engine.figures.published import SETTING
-from engine.report import absences, comparison, formats, gate_matrix
+from engine.figures.study import main_verdict
+from engine.report import absences, comparison, evidence, formats, gate_matrix
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -26,6 +27,7 @@ def render(
     published: pd.DataFrame,
     figures: Mapping[str, str | Path],
     out_html: str | Path,
+    exhibits: Sequence[evidence.Exhibit] = (),
 ) -> None:
     """Write the report.
 
@@ -37,6 +39,7 @@ def render(
     published : config/published.csv, as `pandas.read_csv` gives it.
     figures : SVG files by name: `confirmatory`, `acceptance`, and `confirmatory_wide`, which
         stands in for the tall one where the screen has room. A figure left out is not shown.
+    exhibits : the mechanism figures from `evidence.gather`; `figures` holds the drawn ones by name.
     """
     settings = verdict["settings"]
     contexts = [str(context) for context in settings["contexts"]]
@@ -46,7 +49,12 @@ def render(
     page = _environment(names).get_template("report.html.j2")
     html = page.render(
         verdict=verdict,
-        headline=message(verdict),
+        headline=message(main_verdict(verdict)),
+        judged=main_verdict(verdict)["verdicts"],
+        reasons=evidence.reasons(verdict),
+        explaining=evidence.beside(verdict),
+        exhibits=[exhibit for exhibit in exhibits if not exhibit.missing],
+        lacking=[exhibit for exhibit in exhibits if exhibit.missing],
         contexts=contexts,
         modes=modes,
         families=families,

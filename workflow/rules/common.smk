@@ -12,6 +12,7 @@ os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PA
 
 from engine import composition
 from engine.design import parse_design
+from engine.figures import catalogue
 from engine.strict import DesignError
 from engine.preparation.checks import InputFault, check_prompt_files
 from engine.preparation.files import read_json, write_json
@@ -35,6 +36,12 @@ DESIGN_FILE = f"{RESULTS}/design.json"
 
 # Above every cell, so that preparation never splits a block.
 BEFORE_CELLS = 1_000_000
+
+
+# In the order of the ladder; evidence/smoke.py holds them, which imports torch.
+SMOKE_RUNGS = ["environment", "plain", "rollback", "tokens", "pair"]
+SMOKE_CONTEXT = DESIGN.contexts[0]
+SMOKE_FAMILY = next(iter(DESIGN.family_slugs))
 
 
 wildcard_constraints:
@@ -140,9 +147,28 @@ def get_modules(*folders):
     )
 
 
+def get_figures(suffix):
+    """Mechanism figures that the design's modes can fill."""
+    return [f"{REPORTS}/figures/{entry.name}.{suffix}" for entry in catalogue.wanted(DESIGN)]
+
+
+def get_figure_tables(wildcards):
+    return [f"{RESULTS}/{table}.parquet" for table in catalogue.named(wildcards.figure).tables]
+
+
+def get_figure_caption(wildcards):
+    return catalogue.named(wildcards.figure).caption
+
+
 def get_files(*names):
     """Files of the engine, as inputs."""
     return [f"engine/{name}" for name in names]
+
+
+def get_rung_before(wildcards):
+    """The rung that this one stands on; none for the first."""
+    index = SMOKE_RUNGS.index(wildcards.rung)
+    return [f"{RESULTS}/smoke/{SMOKE_RUNGS[index - 1]}.json"] if index else []
 
 
 def get_overrides():

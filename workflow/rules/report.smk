@@ -36,6 +36,30 @@ rule plot_acceptance:
         " 2>&1 | tee {log:q}"
 
 
+rule plot_mechanism:
+    input:
+        tables=get_figure_tables,
+        verdict=f"{REPORTS}/verdict.json",
+        published="config/published.csv",
+        code=get_modules("figures"),
+    output:
+        svg=report(f"{REPORTS}/figures/{{figure}}.svg", caption="../report/mechanism.rst"),
+        png=f"{REPORTS}/figures/{{figure}}.png",
+        said=f"{REPORTS}/figures/{{figure}}.json",
+    log:
+        f"{LOGS}/plot_mechanism/{{figure}}.log",
+    wildcard_constraints:
+        figure="|".join(entry.name for entry in catalogue.CATALOGUE),
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        caption=get_figure_caption,
+    shell:
+        "python -m engine plot-mechanism --figure {wildcards.figure:q}"
+        " --verdict {input.verdict:q} --published {input.published:q} --svg {output.svg:q}"
+        " --png {output.png:q} --output {output.said:q} {input.tables:q} 2>&1 | tee {log:q}"
+
+
 rule render_report:
     input:
         ratios=f"{RESULTS}/ratios.parquet",
@@ -46,6 +70,8 @@ rule render_report:
         confirmatory=f"{REPORTS}/figures/confirmatory.svg",
         confirmatory_wide=f"{REPORTS}/figures/confirmatory-wide.svg",
         acceptance=f"{REPORTS}/figures/acceptance.svg",
+        mechanism=get_figures("svg"),
+        said=get_figures("json"),
         code=get_modules("report", "figures"),
     output:
         html=report(f"{REPORTS}/report.html", caption="../report/verdict.rst"),
@@ -53,9 +79,13 @@ rule render_report:
         f"{LOGS}/render_report.log",
     conda:
         "../../envs/analysis.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
     shell:
-        "python -m engine render-report --ratios {input.ratios:q}"
+        "python -m engine render-report --design {params.file:q} --ratios {input.ratios:q}"
         " --gates {input.gates:q} --tokens {input.tokens:q} --verdict {input.verdict:q}"
         " --published {input.published:q} --confirmatory {input.confirmatory:q}"
         " --confirmatory-wide {input.confirmatory_wide:q}"
-        " --acceptance {input.acceptance:q} --output {output.html:q} 2>&1 | tee {log:q}"
+        " --acceptance {input.acceptance:q} --output {output.html:q} {input.mechanism:q}"
+        " 2>&1 | tee {log:q}"

@@ -1,0 +1,201 @@
+"""The mechanism figures in the report's order: what each shows, reads, and asks of a design.
+
+Plain data: the workflow asks while it parses, so nothing here imports pandas or matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine import composition
+from engine.design import Design
+from engine.modes import Mode
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure; `tables` are Parquet files of the study by their stem, `lacks` says in words why
+    a design cannot have it ('' if it can).
+    """
+
+    name: str
+    title: str
+    tables: tuple[str, ...]
+    caption: str
+    lacks: Callable[[Design], str]
+
+
+def wanted(design: Design) -> list[Entry]:
+    """The figures that the design's modes can fill, in order."""
+    return [entry for entry in CATALOGUE if not entry.lacks(design)]
+
+
+def lacking(design: Design) -> list[tuple[Entry, str]]:
+    """The other figures, each with what is missing."""
+    return [(entry, why) for entry in CATALOGUE if (why := entry.lacks(design))]
+
+
+def named(name: str) -> Entry:
+    """The entry of this name; KeyError if there is none."""
+    return _BY_NAME[name]
+
+
+def _here(design: Design, fits: Callable[[Mode], bool]) -> list[str]:
+    """Modes with a drafter that fit and that the design's device can run."""
+    return [
+        name
+        for name, mode in design.modes.items()
+        if mode.speculative and fits(mode) and not design.not_applicable(name)
+    ]
+
+
+def _drafts(mode: Mode) -> bool:
+    return composition.needs_draft_model(mode.drafter)
+
+
+def _phase_o(design: Design) -> str:
+    kept = [
+        name
+        for name, mode in design.modes.items()
+        if mode.speculative and composition.not_on_cpu(mode.runtime)
+    ]
+    if not kept:
+        return "no mode of the design keeps the round's decisions on the device (runtime: device)"
+    why = design.not_applicable(kept[0])
+    return f"{kept[0]} needs a GPU: {why}" if why else ""
+
+
+def _diagnosis(design: Design) -> str:
+    if design.models.target.source == "synthetic":
+        return "the pair is made up, so its ranks and gaps say nothing about language"
+    drafts = design.models.draft and _here(design, _drafts)
+    return "" if drafts else "no mode of the design drafts with a model"
+
+
+def _relaxed(design: Design) -> str:
+    if design.models.target.source == "synthetic":
+        return "the pair is made up, so a gap in its logits says nothing about language"
+    found = _here(design, lambda mode: mode.delta is not None)
+    return "" if found else "no mode of the design accepts within a gap (acceptance: relaxed)"
+
+
+def _oracles(design: Design) -> str:
+    found = _here(design, lambda mode: mode.acceptance == "all" and _drafts(mode))
+    return "" if found else "no mode of the design accepts all that a draft model proposes"
+
+
+def _cuda_graph(design: Design) -> str:
+    if any(mode.runtime.startswith("graph") for mode in design.modes.values()):
+        return "this version measures its modes but has no drawing of them"
+    return "it needs a GPU, and modes whose runtime captures graphs; this design has none"
+
+
+def _draft_free(design: Design) -> str:
+    found = _here(design, lambda mode: mode.acceptance == "all" and not _drafts(mode))
+    return "" if found else "no mode of the design replays the reference (drafter: reference)"
+
+
+def _instrumented(design: Design) -> str:
+    if not sum(design.instrumented_runs):
+        return "no run of the design is instrumented (instrumented: [0, ...])"
+    return "" if _here(design, lambda _: True) else "the design has no mode with a drafter"
+
+
+def _predicted(design: Design) -> str:
+    return "" if design.component_places() else "the design times no components (components:)"
+
+
+def _break_even(design: Design) -> str:
+    if missing := _instrumented(design):
+        return missing
+    return "" if _here(design, _drafts) else "no mode of the design drafts with a model"
+
+
+def _memory(design: Design) -> str:
+    return "" if _here(design, _drafts) else "no mode of the design holds a second model"
+
+
+CATALOGUE = (
+    Entry(
+        "phase_o",
+        "The control plane",
+        ("steps", "rows"),
+        "Tokens, acceptance and trimming stay on the device, so the host waits for it less often. "
+        "R before and after, each against the plain decoding of its own runtime; the share of the "
+        "round's time that this saves; and the synchronisations of a round, as counted.",
+        _phase_o,
+    ),
+    Entry(
+        "diagnosis",
+        "What the draft gets wrong",
+        ("trace",),
+        "From the target's logits at every position of the reference text: how far down the "
+        "target's list the draft's token stands, and by how many logits it falls short of the "
+        "target's own choice. Bars span the middle half of the families.",
+        _diagnosis,
+    ),
+    Entry(
+        "relaxed",
+        "Relaxed acceptance",
+        (),
+        "A proposal passes if its logit lies within delta of the target's best. R against delta, "
+        "and the share of the text that stays as plain decoding writes it: new tokens before the "
+        "first that differs, mean over families. Delta 0 is exact acceptance.",
+        _relaxed,
+    ),
+    Entry(
+        "oracles",
+        "If every proposal were accepted",
+        (),
+        "R of the modes that draft with the model: with the target's own judgement, and with all "
+        "proposals accepted, without and with the bonus token. The oracles pay for their drafts "
+        "as the others do; their text is not the target's.",
+        _oracles,
+    ),
+    Entry("cuda_graph", "CUDA graphs", ("rows",), "", _cuda_graph),
+    Entry(
+        "draft_free",
+        "If drafts were perfect and free",
+        ("ratios",),
+        "The reference text is proposed at no cost and all of it accepted, with the bonus token. "
+        "This is a diagnosis, not an algorithm: it bounds what any drafter can reach at this "
+        "block length with this verification.",
+        _draft_free,
+    ),
+    Entry(
+        "waterfall",
+        "Where the time goes",
+        ("waterfall", "steps"),
+        "log R as a product of terms, from runs that time each phase: tokens committed a round "
+        "against the cost of verification, repair, drafting and control. What the phases miss and "
+        "what timing them costs are bars of their own. Below, each phase against the one before.",
+        _instrumented,
+    ),
+    Entry(
+        "predicted",
+        "Predicted for every block length",
+        ("predicted", "compared"),
+        "R for every k, from walking the acceptance trace and pricing each forward by its time "
+        "alone; nothing is fitted to the measured R that stands beside it.",
+        _predicted,
+    ),
+    Entry(
+        "break_even",
+        "What would have to change",
+        ("ratios",),
+        "R over the chance that a token is accepted and the cost of drafting a block, with the "
+        "other costs of the round as measured. The bold line is R = 1; the mark is where the mode "
+        "stands, its bar the middle half of the families.",
+        _break_even,
+    ),
+    Entry(
+        "memory",
+        "What a second model takes",
+        ("rows",),
+        "Weights and caches of plain decoding and of decoding with a draft model, by context; the "
+        "tick is the most that a run held at once.",
+        _memory,
+    ),
+)  # fmt: skip
+_BY_NAME = {entry.name: entry for entry in CATALOGUE}

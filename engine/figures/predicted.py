@@ -1,0 +1,170 @@
+"""R predicted for every block length, and what was measured, one panel a context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from engine.figures import marks, style
+from engine.figures.message import families_of, joined, lengths, span
+from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import NothingToShow, Study, qualified
+
+_LEFT, _BODY, _ABOVE, _BELOW = 0.62, 1.75, 0.26, 0.52
+_FORM = ["baseline", "round", "bonus"]
+# Without colour, marks of one k would all look alike.
+_SHAPES = "osD^vPX"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Predictions of one form of the round at one context, k ascending; `modes` were measured
+    in this form.
+    """
+
+    context: str
+    form: tuple[str, str, bool]
+    modes: tuple[str, ...]
+    table: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        _, form, bonus = self.form
+        if self.modes:
+            return f"rounds as in {joined(list(self.modes))}"
+        return f"{form} rounds, {'with' if bonus else 'no'} bonus token"
+
+    @property
+    def best(self) -> dict[str, Any]:
+        return self.table[self.table["best"]].to_dict("records")[0]
+
+
+def draw(study: Study) -> tuple[Figure, str]:
+    """The figure and its message."""
+    shown = curves(study)
+    compared = study.tables["compared"]
+    said = message(shown, compared)
+    contexts = list(dict.fromkeys(curve.context for curve in shown))
+    figure, axes = lay_out(
+        Grid(1, _LEFT, style.TALL_IN - _LEFT - 0.12, 0),
+        [Space(_ABOVE, _BODY, _BELOW)] * len(contexts),
+        said,
+        study.synthetic,
+        _handles(shown, compared, study.level),
+        ["Curves are over all families. Whether a mark lies inside is judged for its own families."]
+        if len(compared)
+        else [],
+    )
+    for ax, context in zip(axes, contexts, strict=True):
+        here = [curve for curve in shown if curve.context == context]
+        _panel(ax, here, compared, context)
+        style.head(ax, lengths([context]))
+    return figure, said
+
+
+def curves(study: Study) -> list[Curve]:
+    """The forms that a mode was measured in, or all of the first baseline if none was."""
+    table = study.tables["predicted"]
+    if table.empty:
+        raise NothingToShow("no component was timed where a trace was made")
+    modes = study.modes_that(lambda m: m["drafter"] == "model" and m["acceptance"] == "exact")
+    by_form: dict[tuple, list[str]] = {}
+    for name in modes:
+        mode = study.modes[name]
+        by_form.setdefault((mode["baseline"], mode["round"], mode["bonus"]), []).append(name)
+    first = table["baseline"].iloc[0]
+    return [
+        Curve(context, form, tuple(by_form.get(form, ())), here.sort_values("k"))
+        for context in study.contexts
+        for form, here in table[table["context"] == context].groupby(_FORM, sort=False)
+        if form in by_form or (not by_form and form[0] == first)
+    ]
+
+
+def message(shown: list[Curve], compared: pd.DataFrame) -> str:
+    """The best k and its R, and how many measured R lie inside their predicted interval."""
+    if not shown:
+        raise NothingToShow("no form of the round that a mode has was predicted")
+    peaks = [curve.best for curve in shown]
+    lengths_of = sorted({int(peak["k"]) for peak in peaks})
+    ends = "-".join(str(k) for k in dict.fromkeys((lengths_of[0], lengths_of[-1])))
+    sentence = f"Predicted R is highest at k = {ends}: {span(peak['r'] for peak in peaks)}"
+    if compared.empty:
+        return f"{sentence}; no measured R stands beside it"
+    inside, of = int(compared["inside"].sum()), len(compared)
+    return qualified(
+        f"{sentence}; {inside} of {of} measured R lie inside the prediction",
+        bool(compared["gated"].all()),
+    )
+
+
+def _look(curve: Curve, place: int) -> tuple[str, str]:
+    dash = ("-", "--", "-.", ":")[place % 4]
+    return (style.mode_look(curve.modes[0])[0] if curve.modes else style.QUIET), dash
+
+
+def _mark(mode: str, compared: pd.DataFrame) -> tuple[str, str]:
+    modes = list(dict.fromkeys(compared["mode"]))
+    return style.mode_look(mode)[0], _SHAPES[modes.index(mode) % len(_SHAPES)]
+
+
+def _panel(ax: Axes, here: list[Curve], compared: pd.DataFrame, context: str) -> None:
+    ax.axhline(1, color=style.INK, linewidth=1.0, zorder=1)
+    for place, curve in enumerate(here):
+        colour, dash = _look(curve, place)
+        table = curve.table
+        ax.fill_between(table["k"], table["low"], table["high"], color=colour, alpha=0.18,
+                        linewidth=0)  # fmt: skip
+        ax.plot(table["k"], table["r"], dash, color=colour, linewidth=1.5)
+        ax.plot([curve.best["k"]], [curve.best["r"]], "o", color=colour, markersize=9,
+                markerfacecolor="none", markeredgewidth=1.1)  # fmt: skip
+    by_k: dict[int, int] = {}
+    for row in compared[compared["context"] == context].to_dict("records"):
+        colour, shape = _mark(row["mode"], compared)
+        # Modes of one k stand side by side.
+        x = row["k"] + 0.14 * by_k.setdefault(row["k"], 0)
+        by_k[row["k"]] += 1
+        ends = row["measured_low"], row["measured_high"]
+        drawn = not any(pd.isna(end) for end in ends)
+        if drawn:
+            ax.plot([x, x], ends, color=colour, linewidth=1.6, marker="_", markersize=7, zorder=3)
+        ax.plot([x], [row["measured"]], shape, color=style.INK, markersize=5.2, zorder=4,
+                markerfacecolor=colour if drawn else "white")  # fmt: skip
+    ax.xaxis.set_major_locator(MaxNLocator(9, integer=True, min_n_ticks=1))
+    ax.margins(y=0.1)
+    ax.set_ylim(bottom=max(0, ax.get_ylim()[0]))
+    ax.grid(axis="y", color=style.FAINT, linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=style.SMALL_PT + 0.5)
+    counted = families_of(int(n) for curve in here for n in curve.table["families"])
+    ax.set_xlabel(f"k, tokens proposed a round; {counted}", fontsize=style.LABEL_PT)
+    ax.set_ylabel("R", fontsize=style.LABEL_PT)
+
+
+def _handles(shown: list[Curve], compared: pd.DataFrame, level: str) -> list[Artist]:
+    handles: list[Artist] = []
+    first = shown[0].context
+    for place, curve in enumerate(curve for curve in shown if curve.context == first):
+        colour, dash = _look(curve, place)
+        handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=1.5,
+                              label=f"predicted: {curve.name}"))  # fmt: skip
+    handles.append(Patch(facecolor=style.QUIET, alpha=0.25, label="its 95% interval"))
+    handles.append(Line2D([], [], color=style.INK, marker="o", markersize=9, linewidth=0,
+                          markerfacecolor="none", label="best k"))  # fmt: skip
+    for mode in dict.fromkeys(compared["mode"]):
+        colour, shape = _mark(mode, compared)
+        handles.append(Line2D([], [], color=colour, marker=shape, markersize=5.2, linewidth=0,
+                              markeredgecolor=style.INK, label=f"measured: {mode}"))  # fmt: skip
+    if len(compared) and compared["measured_low"].notna().any():
+        handles.append(marks.interval_handle(level))
+    if compared["measured_low"].isna().any():
+        handles.append(marks.hollow_handle())
+    return handles

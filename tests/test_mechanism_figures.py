@@ -1,0 +1,428 @@
+"""The mechanism figures: they say what the data say, in both directions, and fit their page."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+from engine.__main__ import app
+from engine.figures import (
+    acceptance,
+    break_even,
+    catalogue,
+    diagnosis,
+    draft_free,
+    marks,
+    memory,
+    oracles,
+    phase_o,
+    predicted,
+    published,
+    relaxed,
+    style,
+    waterfall,
+)
+from engine.figures.mechanism import plot
+from engine.figures.message import families_of
+from engine.figures.message import message as headline
+from engine.figures.study import NothingToShow, Ratio, Study, main_verdict, ratio_of
+from engine.preparation.files import read_json, write_json
+from engine.tables import write_frame
+from tests.synthetic_mechanism import SPEEDS, mechanism_design, mechanism_study, modes, trace_of
+from tests.synthetic_report import REPOSITORY
+from tests.synthetic_rows import FAMILIES, failed_cell, small_design
+
+DRAWN = {
+    "phase_o": phase_o,
+    "diagnosis": diagnosis,
+    "relaxed": relaxed,
+    "oracles": oracles,
+    "draft_free": draft_free,
+    "waterfall": waterfall,
+    "predicted": predicted,
+    "break_even": break_even,
+    "memory": memory,
+}
+
+
+@functools.cache
+def made() -> Study:
+    """Two contexts with published values, every mode judged."""
+    return mechanism_study(spread=0.02)[0]
+
+
+def one_context(speeds=None, **more) -> Study:
+    design = mechanism_design(contexts=[512], families=FAMILIES[:4], modes=modes())
+    return mechanism_study(design, speeds, **more)[0]
+
+
+def said(name: str, study: Study) -> str:
+    with style.look():
+        return DRAWN[name].draw(study)[1]
+
+
+def test_every_entry_of_the_catalogue_has_a_drawing_but_one():
+    names = [entry.name for entry in catalogue.CATALOGUE]
+    assert [name for name in names if name not in DRAWN] == ["cuda_graph"]
+    assert [entry.name for entry in catalogue.wanted(mechanism_design())] == list(DRAWN)
+    for entry in catalogue.CATALOGUE:
+        assert (REPOSITORY / f"engine/figures/{entry.name}.py").exists() == (entry.name in DRAWN)
+
+
+def test_the_catalogue_is_plain_data():
+    program = (
+        "import sys, engine.figures.catalogue;"
+        "sys.exit(bool({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0
+
+
+# --- which figures a design can have ------------------------------------------------------
+
+
+def lacks(**overrides) -> dict[str, str]:
+    return {entry.name: why for entry, why in catalogue.lacking(small_design(**overrides))}
+
+
+def test_a_cpu_says_that_the_control_plane_needs_a_gpu():
+    missing = lacks(modes=modes())
+    assert missing["phase_o"].startswith("phase_o needs a GPU: on a CPU there is no synchron")
+    assert set(missing) == {"phase_o", "cuda_graph", "predicted"}
+
+
+def test_a_plain_pair_has_what_its_two_modes_can_fill():
+    assert [entry.name for entry in catalogue.wanted(small_design())] == [
+        "diagnosis", "waterfall", "break_even", "memory",
+    ]  # fmt: skip
+
+
+def test_without_a_draft_model_there_is_no_trace():
+    ar = {"drafter": "none", "baseline": "ar"}
+    free = {"drafter": "reference", "k": 4, "acceptance": "all", "round": "folded", "bonus": True}
+    missing = lacks(modes={"ar": ar, "draft_free": {**free, "baseline": "ar"}})
+    assert set(missing) == set(DRAWN) - {"draft_free", "waterfall"} | {"cuda_graph"}
+    assert lacks(instrumented=[0, 0])["waterfall"].startswith("no run of the design")
+    assert all(lacks(modes={"ar": ar}).values())
+
+
+# --- what they say ------------------------------------------------------------------------
+
+
+def test_phase_o_saves_or_costs():
+    assert "(phase_o) saves 5.5% at 512" in said("phase_o", one_context())
+    slower = one_context({"phase_o": 0.5})
+    assert "(phase_o) costs 4.0% at 512" in said("phase_o", slower)
+    step = {"context": "512", "before": "spec", "after": "phase_o", "families": 4}
+    open_ = phase_o.message([step | {"mean": 0.01, "low": -0.02, "high": 0.04}])
+    assert open_.endswith("changes the time by -1.0% at 512 tokens, which may be chance")
+    few = phase_o.message([step | {"mean": 0.01, "low": np.nan, "high": np.nan}])
+    assert few.endswith("which may be chance")
+
+
+def test_synchronisations_are_counted_a_round():
+    study = one_context(syncs=(8, 2))
+    counts = phase_o._synchronisations(study, phase_o.control_steps(study))
+    assert [(mode, syncs) for _, mode, syncs, _ in counts] == [("spec", 8.0), ("phase_o", 2.0)]
+
+
+def test_oracles_say_whether_even_they_are_slower():
+    slower = said("oracles", one_context({"oracle": 0.86, "oracle_bonus": 0.92}))
+    assert slower.startswith("With every proposal accepted, R is 0.86-0.92 instead of 0.52-0.62")
+    assert slower.endswith(": slower even so")
+    assert said("oracles", one_context({"oracle": 1.3, "oracle_bonus": 1.4})).endswith(
+        "R is 1.30-1.40 instead of 0.52-0.62: faster then"
+    )
+    mixed = said("oracles", one_context({"oracle": 0.9, "oracle_bonus": 1.4}))
+    assert mixed.endswith("R is 0.90-1.40 instead of 0.52-0.62")
+
+
+@pytest.mark.parametrize(("r", "kept"), [(0.8, "0%"), (0.4, "0%")])
+def test_relaxed_follows_the_largest_delta(r, kept):
+    text = said("relaxed", one_context({"relaxed": 0.7, "relaxed_2": r}))
+    assert text == (
+        f"From exact acceptance to delta 2, R goes from 0.52 to {r:.2f} and the text kept from "
+        f"100% to {kept}"
+    )
+    points = relaxed.points_of(one_context())
+    assert [(point.mode, point.delta) for point in points] == [
+        ("spec", 0.0), ("relaxed", 1.0), ("relaxed_2", 2.0),
+    ]  # fmt: skip
+
+
+def test_what_is_not_measured_at_a_context_is_not_held_against_it():
+    design = mechanism_design(modes=modes({"contexts": 1, "families": 4}), families=FAMILIES[:4])
+    study, _ = mechanism_study(design, {"spec": 0.5})
+    assert {point.context for point in relaxed.points_of(study)} == {"2048"}
+    with style.look():
+        figure, text = oracles.draw(study)
+    assert len(figure.axes) == 1
+    assert "instead of 0.50-0.62" in text
+
+
+@pytest.mark.parametrize("r", [4.3, 0.8])
+def test_draft_free_gives_its_ratio(r):
+    text = said("draft_free", one_context({"draft_free": r}))
+    assert text == f"With perfect drafts at no cost and k = 4, R is {r:.2f}"
+
+
+def test_the_waterfall_blames_what_the_verdict_blames():
+    entries = [
+        {"context": "256", "mode": "spec", "cause": {"named": ["drafting"]}},
+        {"context": "512", "mode": "spec", "cause": {"named": ["verification", "repair"]}},
+        {"context": "512", "mode": "spec_folded", "cause": {"named": []}},
+    ]
+    panels = {(e["context"], e["mode"]): [{"gated": True}] for e in entries}
+    assert waterfall.message(entries, panels) == (
+        "The cost to blame: drafting (spec at 256 tokens); verification and repair forwards (spec "
+        "at 512 tokens); no single cost (spec_folded at 512 tokens)"
+    )
+    loose = {key: [{"gated": False}] for key in panels}
+    assert waterfall.message(entries[:1], loose).endswith("(families that failed a gate included)")
+    entries[0]["cause"] = None
+    assert waterfall.message(entries[:1], panels).startswith("Where the time of spec")
+
+
+def test_the_terms_of_the_waterfall_multiply_to_r():
+    for panel in waterfall.terms_of(made()).values():
+        *terms, whole = panel
+        assert whole["term"] == "log_r"
+        assert sum(term["mean"] for term in terms) == pytest.approx(whole["mean"])
+
+
+def test_the_waterfall_shows_the_whole_grid_and_its_intervals(tmp_path):
+    assert {mode for _, mode in waterfall.terms_of(made())} == {"spec", "spec_folded"}
+    plot("waterfall", made(), tmp_path / "w.svg", tmp_path / "w.png")
+    ids = [e.get("id") for e in ET.parse(tmp_path / "w.svg").iter() if e.get("id")]
+    # Two contexts, two modes.
+    for term in ("drafting", "unexplained", "instrumentation", "log_r"):
+        assert ids.count(f"interval-{term}") == 4
+
+
+def test_predictions_are_counted_inside():
+    shown = predicted.curves(made())
+    assert {curve.modes for curve in shown} == {("spec",), ("phase_o",), ("spec_folded",)}
+    frame = pd.DataFrame({"inside": [True, False, True], "gated": [True] * 3})
+    assert predicted.message(shown, frame).endswith("; 2 of 3 measured R lie inside the prediction")
+    none = predicted.message(shown, frame.iloc[:0])
+    assert none.endswith("no measured R stands beside it")
+    best = [curve.best for curve in shown]
+    assert all(row["r"] == curve.table["r"].max() for row, curve in zip(best, shown, strict=True))
+
+
+def place(needed, allowed, context="512", gated=True) -> break_even.Place:
+    even = {"acceptance_needed": needed, "draft_cost_allowed": allowed}
+    return break_even.Place(
+        context, "spec", 4, False, 0.7, (0.6, 0.8), 1.3, 1.5, 8, even, gated
+    )  # fmt: skip
+
+
+def test_break_even_says_what_would_do():
+    assert break_even.message([place(0.9, 0.4)]) == (
+        "R = 1 for spec: takes a token acceptance of 0.90, here 0.70; drafting may cost 0.4 "
+        "steps, here 1.3"
+    )
+    assert break_even.message([place(None, None)]) == (
+        "R = 1 for spec: no acceptance suffices; not even a free draft would do"
+    )
+    assert "no acceptance suffices; drafting may cost 0.4 steps" in break_even.message(
+        [place(None, 0.4)]
+    )
+    assert "here 0.70; not even a free draft would do" in break_even.message([place(0.9, None)])
+    two = break_even.message([place(None, None), place(0.9, None, "1024")])
+    assert two == (
+        "R = 1 is out of reach of any acceptance (spec at 512 tokens) and takes a token acceptance "
+        "of 0.90, here 0.70 (spec at 1024 tokens)"
+    )
+    three = [place(None, None, c) for c in ("1", "2")] + [place(0.9, None, "3")]
+    assert break_even.message(three) == (
+        "No acceptance alone gives R = 1 in 2 of 3 cases; in the others some does"
+    )
+    assert break_even.message([place(0.9, 0.4, gated=False)]).endswith("a gate included)")
+
+
+def test_break_even_places_the_mode_where_its_rounds_are():
+    for found in break_even.places(made()):
+        entry = made().entry(found.context, found.mode)
+        even = entry["cause"]["break_even"]
+        tokens = sum(found.p**j for j in range(found.k + found.bonus))
+        assert tokens == pytest.approx(even["committed"])
+        assert found.draft + found.other == pytest.approx(even["round_cost_steps"])
+        assert found.quartiles[0] <= found.quartiles[1]
+
+
+def test_the_published_task_is_placed_by_its_own_numbers():
+    theirs = break_even.published_place(made())
+    assert theirs.p == pytest.approx(0.73, abs=0.01)
+    assert theirs.draft / (theirs.draft + theirs.other) == pytest.approx(0.608)
+    tokens = sum(theirs.p**j for j in range(4))
+    assert tokens / (theirs.draft + theirs.other) == pytest.approx(2.478 / 4.413)
+    without = dataclasses.replace(made(), published=made().published.iloc[:0])
+    assert break_even.published_place(without) is None
+
+
+def test_one_family_is_one_family():
+    assert [families_of(n) for n in ([1], [8, 8], [8, 4], [])] == [
+        "1 family", "8 families", "4 to 8 families", "0 families",
+    ]  # fmt: skip
+
+
+def test_memory_stands_on_its_side_of_the_card():
+    small = memory.Held("512", "ar", 1, 1.0, 0.5, 2.0)
+    two = dataclasses.replace(small, mode="spec", models=2, weights=1.9)
+    assert memory.message([small, two]) == (
+        "Two models and their caches take 2.4 GiB, 1.60 times what one takes: within an 8 GB card"
+    )
+    large = dataclasses.replace(two, weights=9.0)
+    assert memory.message([small, large]).endswith("more than an 8 GB card has")
+    other = [dataclasses.replace(held, context="1024") for held in (small, large)]
+    assert memory.message([small, two, *other]).endswith("times what one takes")
+
+
+@pytest.mark.parametrize(("agreement", "low", "high"), [(0.95, 94, 100), (0.2, 20, 70)])
+def test_diagnosis_gives_the_shares_at_the_published_limits(agreement, low, high):
+    trace = trace_of(mechanism_design(contexts=[512]), agreement)
+    ranks = diagnosis.curves(trace, ["512"], "rank", diagnosis._RANKS, diagnosis.RANK)
+    gaps = diagnosis.curves(trace, ["512"], "gap", diagnosis._GAPS, diagnosis.GAP)
+    assert ranks[0].within == pytest.approx((trace["rank"] <= 5).mean())
+    assert gaps[0].within == pytest.approx((trace["gap"] <= 1).mean())
+    shares = [int(n) for n in re.findall(r"(\d+)%", diagnosis.message(ranks, gaps))]
+    assert len(shares) == 2
+    assert all(low <= share <= high for share in shares)
+
+
+# --- what has no measurement --------------------------------------------------------------
+
+
+def test_families_that_failed_a_gate_are_told_apart():
+    cells = {(str(512), family, mode): "steady" for family in FAMILIES[:4] for mode in SPEEDS}
+    study = one_context(failed=cells)
+    ratio = ratio_of(study.entry("512", "oracle"))
+    assert ratio == Ratio(pytest.approx(0.86, rel=0.02), None, 4, gated=False)
+    for name in ("oracles", "relaxed", "draft_free", "waterfall", "break_even", "predicted"):
+        assert said(name, study).endswith("(families that failed a gate included)"), name
+    row = marks.verdict_row(study.entry("512", "oracle"))
+    assert row.numbers == "0.86, no interval"
+    assert marks.loose([row]) == [
+        "oracle: no family passed the timing gates; R of all, no verdict."
+    ]
+
+
+def test_a_study_in_which_all_failed_says_so_in_place_of_each_figure(tmp_path):
+    study = one_context(alter=lambda row: failed_cell(row))
+    for name in set(DRAWN) - {"diagnosis", "predicted"}:
+        told = plot(name, study, tmp_path / "a.svg", tmp_path / "a.png")
+        assert told["missing"], name
+        assert (tmp_path / "a.svg").exists()
+        with pytest.raises(NothingToShow):
+            said(name, study)
+
+
+# --- the page -----------------------------------------------------------------------------
+
+
+LONG = "a_mode_with_a_name_as_long_as_names_may_be_in_this_project"
+
+
+def crowded() -> Study:
+    """Three contexts, wide intervals, a long name."""
+    plan = {LONG if name == "spec_folded" else name: mode for name, mode in modes().items()}
+    design = mechanism_design(contexts=[256, 2048, 16384], modes=plan, families=FAMILIES[:4])
+    return mechanism_study(design, {LONG: 0.6}, spread=0.3, noise=0.02)[0]
+
+
+def undrawn_ticks(figure) -> set[Text]:
+    """Labels that matplotlib holds for ticks outside of an axis and never draws."""
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    return {
+        label
+        for axis in axes
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
+    }
+
+
+@pytest.mark.parametrize("study", [made, crowded, one_context], ids=["two", "crowded", "one"])
+def test_no_text_leaves_the_page(study):
+    shown = study()
+    for name, module in DRAWN.items():
+        with style.look():
+            figure, _ = module.draw(shown)
+            figure.draw_without_rendering()
+        width, height = figure.get_size_inches()
+        assert width == pytest.approx(style.TALL_IN, abs=0.07), name
+        for text in set(figure.findobj(Text)) - undrawn_ticks(figure):
+            box = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            if text.get_text() and text.get_visible() and text.get_window_extent().width:
+                assert box.x0 > 0, (name, text)
+                assert box.x1 < width, (name, text)
+                assert box.y0 > 0, (name, text)
+                assert box.y1 < height, (name, text)
+
+
+def test_unchanged_data_gives_unchanged_files_that_say_synthetic(tmp_path):
+    real = dataclasses.replace(made(), verdict={**made().verdict, "synthetic": False})
+    for name in DRAWN:
+        files = [tmp_path / f"{name}{n}.svg" for n in range(3)]
+        for path, study in zip(files, (made(), made(), real), strict=True):
+            plot(name, study, path, Path(f"{path}.png"))
+        first, again, plain = (path.read_text(encoding="utf-8") for path in files)
+        assert first == again
+        assert "SYNTHETIC" in first
+        assert "SYNTHETIC" not in plain
+
+
+def test_published_values_stand_beside_ours():
+    table = made().published
+    assert [at for at, _ in published.beside(table, "oracle_ratio", "4096")] == ["4096"]
+    apart = published.beside(table, "oracle_ratio", "512")
+    assert [at for at, _ in apart] == ["2048", "4096", "8192"]
+    assert published.beside(table, "spec_folded_ratio", "512") == []
+    assert "2048, 4096 and 8192 tokens, which this study has not" in published.note(
+        ["512"], [at for at, _ in apart]
+    )
+    assert published.span_of(table, "phase_o_latency_saving") == (0.038, 0.045)
+
+
+@pytest.mark.parametrize("name", ["oracles", "waterfall"])
+def test_the_command_takes_the_tables_of_the_catalogue(name, tmp_path):
+    write_json(made().verdict, tmp_path / "verdict.json")
+    tables = [tmp_path / f"{table}.parquet" for table in catalogue.named(name).tables]
+    for path in tables:
+        write_frame(made().tables[path.stem], path)
+    files = {kind: tmp_path / f"{name}.{kind}" for kind in ("svg", "png", "json")}
+    words = ["--figure", name, "--verdict", tmp_path / "verdict.json"]
+    words += ["--published", REPOSITORY / "config/published.csv", "--svg", files["svg"]]
+    words += ["--png", files["png"], "--output", files["json"], *tables]
+    CliRunner().invoke(app, ["plot-mechanism", *map(str, words)], catch_exceptions=False)
+    assert read_json(files["json"])["message"] == said(name, made())
+    assert files["svg"].stat().st_size > 1000
+    assert files["png"].stat().st_size > 1000
+
+
+# --- what the study set out to judge ------------------------------------------------------
+
+
+def test_the_main_figures_show_the_whole_grid_only():
+    verdict = made().verdict
+    assert {entry["mode"] for entry in main_verdict(verdict)["verdicts"]} == {"spec", "spec_folded"}
+    assert (
+        headline(main_verdict(verdict))
+        == "spec and spec_folded are slower than ar at both contexts"
+    )
+    assert acceptance._modes(verdict) == ["spec", "spec_folded"]
+    parts = {**verdict, "verdicts": [e for e in verdict["verdicts"] if not e["whole_grid"]]}
+    assert main_verdict(parts)["verdicts"] == parts["verdicts"]
+    free = [e for e in verdict["verdicts"] if e["mode"] == "draft_free"]
+    assert acceptance._modes({**verdict, "verdicts": free}) == ["draft_free"]
