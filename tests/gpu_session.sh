@@ -1,31 +1,35 @@
 #!/usr/bin/env bash
-# What to run once on a new GPU machine: the CUDA tests, then a short study of the embedded pair.
-# Artifacts go to the folder given as $1. PYTHON names the interpreter (default: .venv's).
+# What to run once on a new GPU machine: the CUDA tests, the smoke ladder, then the mechanism phases
+# of the embedded pair at 2K. Artifacts go to the folder given as $1. PYTHON names the interpreter
+# (default: .venv's). Run again, it goes on where it stopped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?usage: tests/gpu_session.sh FOLDER}
 python=${PYTHON:-.venv/bin/python}
-mkdir -p "$out"
+mkdir -p "$out" results
+design=results/embedded-gpu.yaml
 
-$python -m pytest -p no:cacheprovider tests/test_cuda.py tests/test_decoder.py tests/test_loop.py \
-  2>&1 | tail -40 | tee "$out/tests.txt"
+$python - "$design" <<'EOF'
+import sys
 
-$python -m snakemake --cores 4 --config device=cuda dtype=bfloat16 design=embedded-gpu \
-  title="SmolLM2-135M-Instruct with a 2-layer draft, on a GPU" cpu_threads=4 new_tokens=64 \
-  contexts="[2048]" families="[news, fiction, python, json]" instrumented="[1, 1]" \
-  2>&1 | grep -v -E "^(Select|Execute|Finished|\[)" | tee "$out/study.txt" | tail -60
+import yaml
 
-$python - <<'EOF'
-import pandas as pd
-
-gates = pd.read_parquet("results/embedded-gpu/gates.parquet")
-failed = gates[gates.applicable & ~gates.passed]
-print(failed[["context", "family", "mode", "clause", "figure", "limit"]].to_string())
-columns = ["mode", "family", "replicate", "instrumented", "decode_s", "decode_event_s", "sm_clock",
-           "throttle_reasons", "foreign_processes", "startup_s", "target_prefill_s", "energy_j"]
-rows = pd.read_parquet("results/embedded-gpu/rows.parquet")
-print(rows[~rows.warmup][columns].to_string())
-tokens = pd.read_parquet("results/embedded-gpu/tokens.parquet")
-print(tokens.to_string())
+with open("config/paper-mechanism.yaml") as mechanism, open("config/config.yaml") as embedded:
+    design = yaml.safe_load(mechanism) | {"models": yaml.safe_load(embedded)["models"]}
+design |= {"design": "embedded-gpu", "contexts": [2048], "warmup_tokens": 16}
+design["title"] = "SmolLM2-135M-Instruct with a 2-layer draft, on a GPU"
+for sweep in ("relaxed_0", "relaxed_05", "relaxed_2"):
+    del design["modes"][sweep]
+with open(sys.argv[1], "w") as file:
+    yaml.safe_dump(design, file, sort_keys=False)
 EOF
+
+if [ ! -e "$out/tests.txt" ] && [ ! -e results/cuda-tests-passed ]; then
+  $python -m pytest -p no:cacheprovider -o addopts= -q tests/test_cuda.py 2>&1 | tail -40 |
+    tee "$out/tests.txt"
+  touch results/cuda-tests-passed
+fi
+$python -m snakemake smoke --cores 4 --configfile "$design" 2>&1 | grep -E "^smoke,|rror"
+$python -m snakemake --cores 4 --configfile "$design" 2>&1 |
+  grep -v -E "^(Select|Execute|Finished|\[Mon|\[Tue)" | tee "$out/study.txt" | tail -50
 tar czf "$out/study.tgz" results/embedded-gpu reports/embedded-gpu

@@ -58,7 +58,7 @@ class Decoder:
         self.layers = [
             Layer.load(config, tensors, i, self.device, dtype) for i in range(config.layers)
         ]
-        self._rope = RopeTable(config, dtype, self.device)
+        self.rope = RopeTable(config, dtype, self.device)
 
         self._block_bytes = self.norm.nbytes + sum(layer.nbytes for layer in self.layers)
         self.weights_bytes = self._block_bytes
@@ -78,7 +78,7 @@ class Decoder:
     def new_cache(self, capacity: int) -> Cache:
         """An empty cache for `capacity` tokens; position tables are made for as many."""
         config = self.config
-        self._rope.rows(0, capacity)
+        self.rope.rows(0, capacity)
         return Cache(
             config.layers, config.kv_heads, capacity, config.head_dim, self.dtype, self.device
         )
@@ -116,7 +116,7 @@ class Decoder:
         mask: Tensor | None,
     ) -> Tensor:
         rows = tokens.shape[0]
-        cosines, sines = self._rope.rows(cache.length, rows)
+        cosines, sines = self.rope.rows(cache.length, rows)
         queries_end = self.config.heads
         keys_end = queries_end + self.config.kv_heads
         hidden = F.embedding(tokens, self.embedding)

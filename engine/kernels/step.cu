@@ -1,0 +1,206 @@
+// One step of a dense pre-norm decoder in one kernel: M <= MAX_ROWS tokens in, M choices out.
+//
+// Every block owns the same share of the rows of every matrix and walks through the layers with
+// the others. What a block computes it sends to all, each number with a flag; only the widest
+// vector, inside the feed-forward part, is passed on at a counter. Numbers are rounded to bf16
+// where Hugging Face models round. The result of a row does not depend on how many rows are in the
+// step: rows are columns of the matrix unit, and every order of summation is fixed.
+//
+// The code stands in one loop over all products, each part of it once: a layer's worth of code
+// must stay in the instruction cache.
+#include "attention.cuh"
+#include "choice.cuh"
+
+// Norms and biases of a layer come to the L2 cache, a line from each block.
+__device__ __forceinline__ void prefetch_small(const Here& at, int l) {
+    const int size = l < LAYERS ? SMALL : HIDDEN;
+    for (int line = blockIdx.x * 32 + at.lane; line < (size + 63) / 64; line += gridDim.x * 32)
+        prefetch(at.small(l) + line * 64);
+}
+
+// A place in the stream of slots: a tile of a product, and a piece of its columns. Each requesting
+// warp has four rows of the tile.
+struct Place {
+    static constexpr int EACH = 16 / REQUESTERS;
+    const Here& at;
+    int turn = 0, tile = 0, column = 0;
+    int width, tiles, valid;  // valid: rows of this warp that the tile has
+    const u16* row;           // the first of them
+
+    __device__ Place(const Here& at) : at(at) { open(); }
+    __device__ bool ended() const { return turn > 4 * LAYERS; }
+    __device__ Kind kind() const { return turn == 4 * LAYERS ? HEAD : (Kind)(turn & 3); }
+    __device__ int first_row() const { return (at.warp - WARPS) * EACH; }
+
+    __device__ __forceinline__ void open() {
+        width = width_of(kind());
+        tiles = at.tiles_of(kind());
+        aim();
+    }
+    __device__ __forceinline__ void aim() {
+        const Share rows = at.rows_of(kind());
+        const bool paired = kind() == GATE_UP;
+        const int i = first_row(), r = paired ? tile * 8 + (i & 7) : tile * 16 + i;
+        const Layer& layer = at.p.layer[min(turn >> 2, LAYERS - 1)];
+        const u16* matrix = kind() == QKV      ? layer.qkv
+                            : kind() == OUTPUT ? layer.output
+                            : paired           ? layer.gate_up
+                            : kind() == DOWN   ? layer.down
+                                               : at.p.head;
+        valid = max(0, min(EACH, rows.count - r));
+        row = matrix + (i64)(rows.first + r + (paired && i >= 8 ? INTER : 0)) * width;
+    }
+    // To the next slot; whether that is the first of a product.
+    __device__ __forceinline__ bool advance() {
+        column += SLOT_COLUMNS;
+        if (column < width) return false;
+        column = 0;
+        if (++tile < tiles) {
+            aim();
+            return false;
+        }
+        tile = 0;
+        ++turn;
+        if (!ended()) open();
+        return true;
+    }
+    __device__ __forceinline__ void request(Ring& ring, u64 policy) const {
+        ring.acquire();
+        const u32 to = ring.address() + first_row() * ROW_STRIDE + at.lane * 16;
+#pragma unroll
+        for (int r = 0; r < EACH; ++r)
+#pragma unroll
+            for (int part = 0; part < SLOT_COLUMNS; part += 256) {
+                const int at_column = column + part + at.lane * 8;
+                if (r < valid && at_column < width)
+                    copy_quad(to + r * ROW_STRIDE + part * 2, row + (i64)r * width + at_column,
+                              policy);
+            }
+        arrive_when_copied(ring.filled());
+        ring.advance();
+    }
+};
+
+// The warps that request: everything that the step reads, in the order of its use.
+__device__ __forceinline__ void request(const Here& at, Ring ring) {
+    const u64 policy = stream_once_policy();
+    Place here(at);
+    prefetch_small(at, 0);
+#pragma unroll 1
+    while (!here.ended()) {
+        const int l = here.turn >> 2;
+        const bool asked = here.kind() == QKV;
+        if (here.tiles) here.request(ring, policy);
+        if (!here.advance() || !asked) continue;
+        if (at.warp == WARPS) prefetch_small(at, l + 1);
+        if (!at.attends()) continue;
+#pragma unroll 1
+        for (int block = at.split(); block < at.blocks(); block += at.splits()) {
+            const int old = max(0, min(BLOCK, at.start - block * BLOCK));
+            const i64 from = (i64)block * BLOCK * HEAD_DIM;
+            ring.acquire();
+            copy_rows<HEAD_DIM>(ring.address(), at.cached(l, 0) + from, old, policy);
+            copy_rows<HEAD_DIM>(ring.address() + BLOCK * POSITION_STRIDE, at.cached(l, 1) + from, old,
+                                policy);
+            arrive_when_copied(ring.filled());
+            ring.advance();
+        }
+    }
+}
+
+// The warps that compute.
+__device__ __forceinline__ void compute(const Here& at, Ring ring) {
+    const Step& p = at.p;
+    const bool live = at.g < at.rows;
+    Adder adder(at.shared);
+    Finish finish;
+#pragma unroll 1
+    for (int turn = 0; turn <= 4 * LAYERS; ++turn) {
+        const int l = turn >> 2;
+        const Kind kind = l == LAYERS ? HEAD : (Kind)(turn & 3);
+        const int width = width_of(kind), tiles = at.tiles_of(kind);
+        finish.kind = kind;
+        finish.flag = at.origin + l;
+
+        Quad x[2 * HELD];
+        if (kind == DOWN) {
+            at.wait(l);
+        } else {
+            const u16* norm = at.small(l) + (kind == GATE_UP ? POST_NORM : INPUT_NORM);
+            const u16* row = turn == 0 && live ? at.embedded(at.g) : nullptr;
+            Quad weight[2 * HELD];
+#pragma unroll
+            for (int i = 0; i < 2 * HELD; ++i) {
+                const int column = column_of(at, i);
+                weight[i] = x[i] = {0, 0, 0, 0};
+                if (kind != OUTPUT && column < HIDDEN) weight[i] = load_l2(norm + column);
+                if (row && column < HIDDEN) x[i] = load_l2(row + column);
+            }
+            if (turn) {
+                const u64* sent = kind == OUTPUT    ? p.attended
+                                  : kind == GATE_UP ? p.middle
+                                                    : p.hidden;
+                const bool of_this_layer = kind == OUTPUT || kind == GATE_UP;
+                receive_columns(at, sent + at.g * width / 2, width, finish.flag - !of_this_layer, x);
+            }
+            if (kind != OUTPUT) normalise(at, weight, x);
+        }
+
+#pragma unroll 1
+        for (int tile = 0; tile < tiles; ++tile, ++adder.n) {
+            if (adder.mine(at)) finish.fetch(at, l, tile);
+            Sum sum;
+            if (kind == DOWN)
+                multiply_wide(at, ring, p.gated + at.g * INTER, live, sum);
+            else
+                multiply_held(at, ring, width, x, sum);
+            adder.give(at, sum);
+            if (adder.mine(at)) {
+                float total[4];
+                adder.take(at, total);
+                finish.store(at, tile, total);
+            }
+        }
+
+        if (kind == QKV) {
+            meet<THREADS>();  // attention uses the memory of the parts
+            if (at.attends()) attend(at, ring, l);
+            combine(at, l);
+        } else if (kind == GATE_UP) {
+            at.arrive(l);
+        }
+    }
+    choose(at, finish);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS + REQUESTERS * 32, 1)
+    decode_step(const __grid_constant__ Step p) {
+    extern __shared__ __align__(128) char shared[];
+    const int rows = (int)load_l2_64(p.rows), start = (int)load_l2_64(p.start);
+    if (rows == 0) return;
+    const u32 origin = load_acquire(p.counters + COUNTERS * COUNTER_STRIDE) + 1;
+    const Here at(p, shared, rows, start, origin);
+    const u32 barriers = shared_address(shared + BARRIER_AT);
+    if (threadIdx.x == 0)
+        for (int i = 0; i < SLOTS; ++i) {
+            barrier_init(barriers + 8 * i, REQUESTERS * 32);
+            barrier_init(barriers + 8 * (SLOTS + i), WARPS);
+        }
+    if (threadIdx.x < 2 * PART_BUFFERS)
+        barrier_init(shared_address(shared + PART_BARRIER_AT) + 8 * threadIdx.x,
+                     threadIdx.x < PART_BUFFERS ? WARPS : 1);
+    for (int i = threadIdx.x; i < 2 * rows * HEAD_DIM; i += blockDim.x) {
+        const int table = i / (rows * HEAD_DIM), j = i % (rows * HEAD_DIM);
+        ((u16*)(shared + ROPE_AT))[table * MAX_ROWS * HEAD_DIM + j] =
+            (table ? p.sines : p.cosines)[(i64)start * HEAD_DIM + j];
+    }
+    if (HIDDEN % 64 || QUERY_WIDTH % 64 || INTER % 64)  // what a short row leaves is multiplied by 0
+        for (int i = threadIdx.x * 16; i < SLOTS * SLOT_BYTES; i += blockDim.x * 16)
+            *(Quad*)(shared + i) = {0, 0, 0, 0};
+    __syncthreads();
+    const Ring ring(shared_address(shared), barriers);
+    if (at.warp >= WARPS)
+        request(at, ring);
+    else
+        compute(at, ring);
+}
