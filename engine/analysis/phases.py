@@ -36,8 +36,11 @@ def phase_table(rows: pd.DataFrame, design: Design) -> pd.DataFrame:
         if not any(pd.isna(run[name]) for name in _SECONDS) and run["rounds"]:
             cells[tuple(run[key] for key in CELL)].append(run)
     table = []
-    for key in sorted(cells):
-        mode = design.modes[key[2]]
+    for cell in design.cells():
+        key = (cell.context, cell.family, cell.mode, cell.replicate)
+        if key not in cells:
+            continue
+        mode = design.modes[cell.mode]
         baseline = blocks.get((key[0], key[1], mode.baseline, key[3]))
         if mode.speculative and baseline and not baseline["reason"] and not blocks[key]["reason"]:
             identity = dict(zip(CELL, key, strict=True))

@@ -15,6 +15,7 @@ _COSTS = {
 }
 # What a reader asks about whatever the cause is.
 _ALWAYS = ("acceptance", "drafting")
+_NOTHING = 1.005
 
 
 def why(entry: dict[str, Any]) -> str:
@@ -32,7 +33,9 @@ def why(entry: dict[str, Any]) -> str:
         told.append(
             f"the largest costs, not told apart, are {', '.join(costs[:-1])} and {costs[-1]}"
         )
-    for name in dict.fromkeys([*named, *_ALWAYS]):
+    # An ideal that the mode has already reached says nothing.
+    missing = [name for name in _ALWAYS if cause["ideals"][name]["factor"] > _NOTHING]
+    for name in dict.fromkeys([*named, *missing]):
         told.append(f"R would be {_scaled(r, cause['ideals'][name])} with {IDEALS[name]}")
     sentence = "; ".join(told)
     basis = (
