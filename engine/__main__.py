@@ -261,12 +261,10 @@ def trace_acceptance(
 
     plan = load_design(design)
     fetched = _restored(plan, read_json(models))
-    # All baselines decode the same text, up to near-ties; the design's first one speaks for it.
-    texts = {
-        (row["context"], row["family"]): [int(token) for token in row["tokens"]]
-        for row in read_frame(reference).to_dict("records")
-        if row["baseline"] == plan.baselines[0]
-    }
+    # All baselines decode the same text, up to near-ties; the first of a prompt speaks for it.
+    texts: dict[tuple[str, str], list[int]] = {}
+    for row in read_frame(reference).to_dict("records"):
+        texts.setdefault((row["context"], row["family"]), [int(token) for token in row["tokens"]])
     end_with_workflow()
     with machine_lock():
         rows = list(trace_acceptance(plan, fetched, _read_prompts(plan), texts))
@@ -287,14 +285,17 @@ def climb_rung(
     import torch
 
     from engine.evidence.smoke import RUNGS, Bench
+    from engine.measure.lock import machine_lock
     from engine.measure.workflow_life import end_with_workflow
     from engine.preparation.checks import check_device
 
     plan = load_design(design)
     check_device(plan)
     end_with_workflow()
-    with torch.inference_mode():
-        bench = Bench(plan, _restored(plan, read_json(models)), read_json(prompt)["tokens"])
+    bench = Bench(plan, _restored(plan, read_json(models)), read_json(prompt)["tokens"])
+    # The last rung starts cells, which take the machine for themselves.
+    held = contextlib.nullcontext() if rung == "pair" else machine_lock()
+    with held, torch.inference_mode():
         told = RUNGS[rung](bench)
     _say(f"smoke, {rung}: {told}")
     write_json({"rung": rung, "told": told}, output)

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
 from engine.limits import GATE_DEFAULTS, Gates, Inference
-from engine.modes import Count, Mode, Only
+from engine.modes import Mode, Only
 from engine.pair import Models
 from engine.strict import SLUG, DesignError, Slug, Strict, slug
 
@@ -36,11 +36,9 @@ class Prompts(Strict):
     question: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class Components(Strict):
+class Components(Only):
     """Forwards timed by themselves, on the first so many prompts, to predict R for any k."""
 
-    contexts: Count | None = None
-    families: Count | None = None
     most: Annotated[int, Field(ge=1, le=64)] = 8
     repeats: Annotated[int, Field(ge=3, le=1000)] = 9
 
@@ -133,7 +131,8 @@ class Design(Strict):
                 )
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
-            if not baseline.only.covers(mode.only):
+            covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
+            if not all(set(own) <= set(compared) for own, compared in covered):
                 raise ValueError(
                     f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
                     "widen its only"
@@ -173,7 +172,7 @@ class Design(Strict):
         """Path-safe names of the families that a mode is measured on, in the design's order."""
         return self._part(self.modes[mode].only)[1]
 
-    def _part(self, only: Only | Components) -> tuple[list[str], list[str]]:
+    def _part(self, only: Only) -> tuple[list[str], list[str]]:
         """Contexts and families (path-safe) of a part of the grid; a count of None takes all."""
         return (
             [str(context) for context in self.contexts][: only.contexts],
@@ -182,7 +181,7 @@ class Design(Strict):
 
     def whole_grid(self, mode: str) -> bool:
         """Whether a mode is measured on all prompts: it is then what the study set out to judge."""
-        return self.modes[mode].only == Only()
+        return self._part(self.modes[mode].only) == self._part(Only())
 
     def plans(self, context: str, family: str, mode: str) -> bool:
         """Whether the mode is measured on this prompt."""

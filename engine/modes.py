@@ -21,13 +21,6 @@ class Only(Strict):
     contexts: Count | None = None
     families: Count | None = None
 
-    def covers(self, other: Only) -> bool:
-        """Whether every prompt of the other part is in this one."""
-        return all(
-            mine is None or (theirs is not None and theirs <= mine)
-            for mine, theirs in ((self.contexts, other.contexts), (self.families, other.families))
-        )
-
 
 class Mode(Strict):
     """One way to decode, as a composition; `drafter: none` is plain autoregressive decoding."""

@@ -96,6 +96,14 @@ def test_a_faulty_mode_is_refused_with_what_there_is(mode, words):
         assert word in str(caught.value)
 
 
+def test_a_part_that_is_the_whole_grid_is_the_whole_grid():
+    data = default_design()
+    for mode in data["modes"].values():
+        mode["only"] = {"families": 8, "contexts": 2}
+    design = parse_design(data)
+    assert all(design.whole_grid(mode) for mode in design.modes)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -23,9 +23,8 @@ _MODULE = "tests.obedient"
 def server(monkeypatch):
     """A server that ends when its stand-in workflow does; yields that workflow."""
     workflow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    monkeypatch.setenv("SPECSCALE_WORKFLOW_PID", str(workflow.pid))
     monkeypatch.setenv("SPECSCALE_FORKSERVER", "")
-    start_server({"SPECSCALE_PLANTED": "yes"})
+    start_server({"SPECSCALE_PLANTED": "yes"}, workflow.pid)
     yield workflow
     workflow.kill()
     workflow.wait()
@@ -99,6 +98,29 @@ def test_how_a_process_ends_is_told(server, tmp_path, orders, status, words):
     child = Child(tmp_path, orders)
     assert child.process.wait() == status
     assert words in child.said()
+
+
+def test_clients_that_say_nothing_or_nonsense_cost_nobody_else(server, tmp_path):
+    for request in (b"", b"tests.obedient"):  # the second without its descriptors
+        stranger = ForkServer.connect()
+        if request:
+            stranger._connection.sendall(request)
+        stranger._connection.close()
+    child = Child(tmp_path, "sys.exit(3)")
+    assert child.process.wait() == 3
+
+
+def test_a_server_that_is_killed_takes_its_process_along(server, tmp_path):
+    child = Child(
+        tmp_path,
+        "from engine.measure.job import die_with_parent\n"
+        "die_with_parent(os.getppid()); time.sleep(600)",
+    )
+    time.sleep(0.5)
+    os.kill(child.server.pid, signal.SIGKILL)
+    assert child.process.wait() == -signal.SIGKILL
+    assert gone(child.process.pid)
+    assert ForkServer.connect() is None
 
 
 def test_a_process_holds_the_lock_and_dies_with_who_asked(server, tmp_path):

@@ -74,7 +74,8 @@ def true_r(texts: pd.DataFrame, k: int, form: str, bonus: bool) -> float:
             + (verify(1) if r.repaired else 0)
             for r in rounds
         )  # fmt: skip
-        logs.append(math.log(64 * STEP / seconds))
+        # The first token of plain decoding comes with the prefill.
+        logs.append(math.log((64 * STEP - verify(1)) / seconds))
     return math.exp(np.mean(logs))
 
 
@@ -113,10 +114,20 @@ def test_a_measurement_beside_its_prediction():
     }
     wrong = entry | {"r": truth * 1.5}
     ungated = entry | {"r": None, "interval": {"low": None, "high": None}}
+    ungated["families_out"] = [{"family": family} for family in FAMILIES]
     table = made.beside([entry, wrong, ungated])
     assert table["inside"].tolist() == [True, False, True]
     assert table["gated"].tolist() == [True, True, False]
     assert table["families"].tolist() == [4, 4, 4]
+
+
+def test_without_component_times_nothing_is_predicted():
+    made = Predictor(trace(), components().iloc[:0], design())
+    assert made.table().empty
+    assert "best" in made.table()
+    interval = {"low": 0.9, "high": 1.1}
+    entry = {"context": "2048", "mode": "spec", "r": 1.0, "r_all": 1.0, "interval": interval}
+    assert made.beside([entry | {"families_out": []}]).empty
 
 
 def test_more_rows_than_were_measured_have_no_price():

@@ -13,6 +13,7 @@ from engine.analysis.cause import causes
 from engine.analysis.phases import phase_table, speaking
 from engine.analysis.speedup import family_ratios
 from engine.analysis.waterfall import TERMS, family_steps, family_terms, over_families
+from engine.analysis.why import why
 from tests.synthetic_judgements import gates_frame, tokens_frame
 from tests.synthetic_rows import as_frame, small_design, study
 
@@ -96,6 +97,22 @@ def test_the_planted_cause_is_named(costs, cause):
     if cause == "drafting":
         factor = whole / (whole - costs["draft_s"])
         assert found["ideals"]["drafting"]["factor"] == pytest.approx(factor)
+
+
+def test_what_is_said_of_all_families_is_scaled_by_their_own_r():
+    """With two families in, R of the two and costs of all would make a number of neither."""
+    design, rows = planted(COSTS)
+    names = list(design.family_slugs)
+    out = {("2048", family, "spec"): "steady" for family in names[2:]}
+    ratios = family_ratios(rows, gates_frame(design, out), tokens_frame(design), design)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "spec"]
+    assert not found["gated"]
+    assert found["families"] == len(names)
+    said = why({"cause": found, "r": 5.0, "r_all": 0.5})
+    factor = found["ideals"]["acceptance"]["factor"]
+    assert f"{0.5 * factor:.2f}" in said
+    assert f"{5.0 * factor:.2f}" not in said
+    assert "too few passed the gates" in said
 
 
 def test_costs_that_cannot_be_told_apart_are_named_together():

@@ -10,9 +10,9 @@ from engine.analysis.blocks import measured_runs
 _LEAST_S = 1.0
 
 
-def energy_per_token(rows: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """Median J per committed token of each (context, mode) that has runs of at least a second."""
+def energy_per_token(rows: pd.DataFrame, context: str, mode: str, families: list[str]) -> float:
+    """Median J per committed token over runs of at least a second; NaN if there are none."""
     runs = measured_runs(rows)
-    runs = runs[runs["energy_j"].notna() & runs["decode_s"].ge(_LEAST_S)]
-    joules = runs["energy_j"] / runs["new_tokens"]
-    return joules.groupby([runs["context"], runs["mode"]]).median().to_dict()
+    runs = runs[(runs["context"] == context) & (runs["mode"] == mode)]
+    runs = runs[runs["family"].isin(families) & runs["decode_s"].ge(_LEAST_S)]
+    return float((runs["energy_j"].astype(float) / runs["new_tokens"]).median())

@@ -48,6 +48,11 @@ def _resampled_medians(seconds: np.ndarray, draws: int, rng: np.random.Generator
     return np.median(rng.choice(seconds, size=(draws, len(seconds))), axis=1)
 
 
+def plain_cost(tokens: int, prices: Mapping[Part, Any]) -> Any:
+    """Seconds of plain decoding: the first token comes with the prefill and needs no forward."""
+    return tokens * prices["step", 1] - prices["verify", 1]
+
+
 def generation_cost(rounds: Sequence[Round], prices: Mapping[Part, Any]) -> Any:
     """Seconds of a walked generation: a float from medians, an array from draws."""
     total: Any = 0.0
@@ -103,7 +108,7 @@ class Predictor:
                 ]
                 best = max(curve, key=lambda row: row["r"])
                 found += [row | {"best": row is best} for row in curve]
-        return pd.DataFrame(found)
+        return pd.DataFrame(found, columns=_TABLE)
 
     def predict(
         self, context: str, baseline: str, form: str, bonus: bool, k: int, families: Sequence[str]
@@ -115,7 +120,7 @@ class Predictor:
 
         def log_r(price: Mapping[Part, Any]) -> Any:
             logs = [
-                np.log(len(text) * price["step", 1] / generation_cost(rounds, price))
+                np.log(plain_cost(len(text), price) / generation_cost(rounds, price))
                 for text, rounds in zip(texts, walks, strict=True)
             ]
             return np.mean(logs, axis=0)
@@ -133,20 +138,27 @@ class Predictor:
         """Predictions beside what was measured, one row a mode that drafts exactly with the model.
 
         Each is made for the families that its verdict rests on (`verdicts`: entries of
-        verdict.json), or, where too few passed the gates, for all of the mode; `gated` says which.
+        verdict.json), or, where they are too few for an interval, for all that have a trace, beside
+        the R of all that were measured; `gated` says which.
         Columns: context, mode, k, r, low, high, rounds, families, gated, measured, measured_low,
         measured_high, and `inside`: the measured R lies in the predicted interval.
         """
         found = []
         for entry in verdicts:
             mode, context = self.design.modes[entry["mode"]], str(entry["context"])
-            gated = entry["r"] is not None
+            gated = entry["interval"]["low"] is not None
             measured = entry["r"] if gated else entry["r_all"]
             predictable = mode.drafter == "model" and mode.exact and mode.k <= self.most
             if not predictable or measured is None or (context, mode.baseline) not in self.prices:
                 continue
             out = {family["family"] for family in entry["families_out"]} if gated else set()
-            families = [f for f in self.design.families_of(entry["mode"]) if f not in out]
+            families = [
+                family
+                for family in self.design.families_of(entry["mode"])
+                if family not in out and (context, family) in self.texts
+            ]
+            if not families:
+                continue
             made = self.predict(context, mode.baseline, mode.round, mode.bonus, mode.k, families)
             found.append(
                 {"context": context, "mode": entry["mode"], "k": mode.k}
@@ -158,6 +170,9 @@ class Predictor:
         return pd.DataFrame(found, columns=_BESIDE)
 
 
+_TABLE = [
+    "context", "baseline", "round", "bonus", "k", "r", "low", "high", "rounds", "families", "best",
+]  # fmt: skip
 _BESIDE = [
     "context", "mode", "k", "r", "low", "high", "rounds", "families", "gated", "measured",
     "measured_low", "measured_high", "inside",

@@ -39,16 +39,16 @@ def build_verdict(
     """
     least = design.inference.student_t_from
     blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
-    same, joules = tokens_kept(rows, design), energy_per_token(rows)
+    same = tokens_kept(rows, design)
     entries = []
     for entry in context_summary(ratios, design):
         cell = (entry["context"], entry["mode"])
         entry |= {"exact": _exact(tokens, *cell), "not_applicable": _not_applicable(rows, *cell)}
         entry |= {"whole_grid": design.whole_grid(entry["mode"]), "tokens_kept": same.get(cell)}
-        entry |= {
-            "energy_j_per_token": joules.get(cell),
-            "baseline_energy_j_per_token": joules.get((entry["context"], entry["baseline"])),
-        }
+        families = design.families_of(entry["mode"])
+        for name, arm in (("", entry["mode"]), ("baseline_", entry["baseline"])):
+            joules = energy_per_token(rows, entry["context"], arm, families)
+            entry[f"{name}energy_j_per_token"] = joules
         entry = _plain(entry | {"cause": blamed.get(cell)})
         entry["sentence"] = sentence(entry, least)
         entries.append(entry | {"why": why(entry)})

@@ -17,7 +17,8 @@ class Round:
 
     `rows` tokens go through the target for verification, one more if `repaired`. The draft reads
     `behind` committed tokens in one forward that its cache lacks (0: none), and `drafted` tokens
-    one after another.
+    one after another. It reads what it lacks at the end of a repair round, and at the beginning of
+    a folded one: the sum over a generation is the same.
     """
 
     k: int

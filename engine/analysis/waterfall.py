@@ -22,7 +22,8 @@ TERMS = (
     "committed", "verification", "repair", "drafting", "control", "unexplained",
     "instrumentation",
 )  # fmt: skip
-# Each phase changes one thing of the one before it (METHODS section 2 and 6).
+# The phases in the published order (METHODS sections 2 and 6). On a CPU `phase_o` is not there, and
+# a step may change the form of the round along with what it is named for.
 CHAIN = ("spec", "phase_o", "spec_folded", "oracle", "oracle_bonus", "draft_free")
 _PLACE = ["context", "family", "mode"]
 

@@ -20,7 +20,8 @@ _NOTHING = 1.005
 
 def why(entry: dict[str, Any]) -> str:
     """What holds the mode back, and what would change it; '' where nothing was instrumented."""
-    cause, r = entry["cause"], entry["r_all"] if entry["r"] is None else entry["r"]
+    cause = entry["cause"]
+    r = entry["r"] if cause and cause["gated"] else entry["r_all"]
     if not cause or r is None:
         return ""
     named, told = cause["named"], []
@@ -41,8 +42,8 @@ def why(entry: dict[str, Any]) -> str:
     basis = (
         ""
         if cause["gated"]
-        else f" (From all {entry['families_measured']} families, since too few passed the gates: R "
-        f"{entry['r_all']:.2f} over them is no verdict.)"
+        else f" (From all {cause['families']} families, since too few passed the gates: R "
+        f"{r:.2f} over all is no verdict.)"
     )
     return f"{_capital(sentence)}. {_capital(_needed(cause['break_even']))}.{basis}"
 

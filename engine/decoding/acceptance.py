@@ -2,8 +2,8 @@
 
 Every public function here is a rule that a mode's `acceptance` can name. A rule takes the
 proposal (LongTensor [k]) and the logits that judge it ([k, vocabulary]; row j judges token j)
-and returns a BoolTensor [k] on the same device. The block ends at the first False. What a rule
-takes beyond these two is a key of the mode.
+and returns a BoolTensor [k] on the same device. The block ends at the first False. The
+one thing that a rule may take beyond these two is `delta`, a key of the mode.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def trace_acceptance(
 ) -> Iterator[dict[str, Any]]:
     """One dict a prompt and new token, in order.
 
-    `reference` maps (context, family) to the tokens that follow the prompt. Each dict holds
+    `reference` maps (context, family) to the tokens that follow the prompt; a prompt without is
+    left out. Each dict holds
     context, family, position (new tokens before it), token, draft_token, rank (of the draft's
     token in the target's logits, 1 is best), gap (logits below the target's best), entropy (nats,
     of the target), and matches (draft tokens in a row that equal the reference from here on).
@@ -34,6 +35,8 @@ def trace_acceptance(
     with torch.inference_mode():
         for prompt in prompts:
             place = (prompt["context"], prompt["family"])
+            if place not in reference:
+                continue
             tokens = list(reference[place])
             ids = torch.tensor([*prompt["tokens"], *tokens], dtype=torch.long, device=device)
             rows = [

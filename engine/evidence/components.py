@@ -22,7 +22,7 @@ def measure_components(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One dict a part and number of rows: part, rows, seconds (list, one a repeat).
 
     Parts: `step` (a whole plain step, control included), `verify` (the target reads that many
-    tokens), `control` (judging that many proposals, committing, the round's end), `draft` (the
+    tokens), `control` (judging that many proposals, the stop check, the round's end), `draft` (the
     draft reads that many tokens and one is chosen). Repeats are interleaved, so that a drift of the
     machine meets all parts alike.
     """

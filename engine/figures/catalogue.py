@@ -103,7 +103,11 @@ def _instrumented(design: Design) -> str:
 
 
 def _predicted(design: Design) -> str:
-    return "" if design.component_places() else "the design times no components (components:)"
+    if design.component_places():
+        return ""
+    if design.components is None:
+        return "the design times no components (components:)"
+    return "no mode that runs here drafts with a model on the prompts of components:"
 
 
 def _break_even(design: Design) -> str:
@@ -141,7 +145,7 @@ CATALOGUE = (
         (),
         "A proposal passes if its logit lies within delta of the target's best. R against delta, "
         "and the share of the text that stays as plain decoding writes it: new tokens before the "
-        "first that differs, mean over families. Delta 0 is exact acceptance.",
+        "first that differs, mean over families. Delta 0 is exact acceptance, but for exact ties.",
         _relaxed,
     ),
     Entry(

@@ -74,7 +74,7 @@ def ratio_of(entry: dict[str, Any]) -> Ratio | None:
     The gates protect a verdict; where there is none, the times of all families still say where a
     mode stands. None if no family has a ratio.
     """
-    if entry["r"] is not None:
+    if entry["interval"]["low"] is not None:
         return Ratio(entry["r"], bounds(entry), entry["families_in"], gated=True)
     if entry["r_all"] is None:
         return None

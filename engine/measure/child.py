@@ -41,6 +41,8 @@ def run_child(module: str, job: dict[str, Any], lock: int, limit_s: float) -> Ou
 
     `lock` is the descriptor that the child inherits. The job's `cell` names its `cpu_threads`.
     """
+    # Needed when the rows come, and not beside the measurement.
+    importlib.import_module("engine.measure.rows")
     started, monotonic = datetime.now(UTC), time.perf_counter()
     kills_before = _memory_kills()
     with tempfile.TemporaryDirectory(prefix="specscale-") as folder:
@@ -52,11 +54,12 @@ def run_child(module: str, job: dict[str, Any], lock: int, limit_s: float) -> Ou
         write_json(job, job_path)
         with stderr_path.open("w+b") as stderr, job_path.open("rb") as stdin:
             if server:
-                child = server.fork(module, lock, stdin.fileno(), stderr.fileno())
+                try:
+                    child = server.fork(module, lock, stdin.fileno(), stderr.fileno())
+                except OSError as gone:
+                    return Outcome("crashed", f"no process: {gone}", [], started, monotonic)
             else:
                 child = _SpawnedProcess(module, job["cell"]["cpu_threads"], lock, stdin, stderr)
-            # Needed when the rows come: read now, while the child imports torch on one core.
-            importlib.import_module("engine.measure.rows")
             reason, returncode = _wait(child, limit_s)
             stderr.seek(0)
             said = stderr.read().decode(errors="replace").strip()

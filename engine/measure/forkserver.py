@@ -37,6 +37,10 @@ _MESSAGE = 4096
 _FDS = 3
 
 
+class ServerGone(OSError):
+    """The server ended before it could answer."""
+
+
 class ForkServer:
     """A connection to the workflow's server, good for one process; `pid` is the server's."""
 
@@ -54,10 +58,10 @@ class ForkServer:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(f"\0{name}")
-        except OSError:
+            return cls(connection)
+        except (OSError, ServerGone):
             connection.close()
             return None
-        return cls(connection)
 
     def fork(self, module: str, lock: int, stdin: int, stderr: int) -> ForkedProcess:
         """Have it run `python -m module` on these descriptors."""
@@ -73,8 +77,9 @@ class _Answers:
 
     def read(self, name: str) -> int:
         line = self._lines.readline()
-        # A server that is killed takes its processes with it.
-        return json.loads(line)[name] if line else -signal.SIGKILL
+        if not line:
+            raise ServerGone("the fork server is gone")
+        return json.loads(line)[name]
 
 
 class ForkedProcess:
@@ -95,13 +100,16 @@ class ForkedProcess:
 
     def wait(self) -> int:
         """Exit status; negative is the signal that ended it."""
-        status = self._answers.read("returncode")
-        self._connection.close()
-        return status
+        try:
+            return self._answers.read("returncode")
+        except OSError:
+            return -signal.SIGKILL  # a server that is killed takes its processes with it
+        finally:
+            self._connection.close()
 
 
-def start_server(environment: dict[str, str]) -> None:
-    """Start a server that ends with this process's workflow, and name it to all later children."""
+def start_server(environment: dict[str, str], workflow: int) -> None:
+    """Start a server that ends with the process `workflow`, and name it to all later children."""
     name = f"specscale-{os.getpid()}-{secrets.token_hex(8)}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"\0{name}")
@@ -112,7 +120,7 @@ def start_server(environment: dict[str, str]) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[listener.fileno()],
-        env={**os.environ, **environment},
+        env={**os.environ, **environment, "SPECSCALE_WORKFLOW_PID": str(workflow)},
     )
     listener.close()
     os.environ.update({_NAME: name})
@@ -123,6 +131,17 @@ def _user(connection: socket.socket) -> int:
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return struct.unpack("3i", credentials)[1]
+
+
+def _request(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """What a client asks for; nothing of one that is gone, or that keeps everybody waiting."""
+    connection.settimeout(5)
+    try:
+        module, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _FDS)
+    except OSError:
+        return b"", []
+    connection.settimeout(None)
+    return module, descriptors
 
 
 def _say(connection: socket.socket, **answer: int) -> None:
@@ -142,7 +161,9 @@ class _Server:
     def serve(self) -> None:
         while True:
             for key, _ in self.selector.select():
-                key.data()
+                # What was handled before it may have ended it.
+                if self.selector.get_map().get(key.fd) == key:
+                    key.data()
 
     def _accept(self) -> None:
         connection, _ = self.listener.accept()
@@ -150,8 +171,10 @@ class _Server:
             connection.close()
             return
         _say(connection, server=os.getpid())
-        module, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _FDS)
+        module, descriptors = _request(connection)
         if not module or len(descriptors) != _FDS:
+            for descriptor in descriptors:
+                os.close(descriptor)
             connection.close()
             return
         pid = os.fork()
@@ -164,8 +187,9 @@ class _Server:
         _say(connection, pid=pid)
 
         def reap() -> None:
-            self.selector.unregister(ended)
-            self.selector.unregister(connection)
+            for source in (ended, connection):
+                with contextlib.suppress(KeyError):
+                    self.selector.unregister(source)
             os.close(ended)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             _say(connection, returncode=status)
@@ -173,7 +197,8 @@ class _Server:
 
         def hung_up() -> None:
             # The client says nothing more: whatever it is, it is the end of who asked.
-            os.kill(pid, signal.SIGKILL)
+            self.selector.unregister(connection)
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
 
         self.selector.register(ended, selectors.EVENT_READ, reap)
         self.selector.register(connection, selectors.EVENT_READ, hung_up)

@@ -204,11 +204,14 @@ def announce_cells():
 def start_fork_server():
     """Cells are forked from one process that has imported torch, if any are to be measured."""
     rules = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    if rules & {"time_cell", "time_components"}:
+    # A rule's own environment has another interpreter and another torch than this process.
+    own_environments = workflow.deployment_settings.deployment_method
+    if rules & {"time_cell", "time_components"} and not own_environments:
         from engine.measure.child import thread_settings
         from engine.measure.forkserver import start_server
 
-        start_server(thread_settings(DESIGN.cpu_threads))
+        # Not the inherited id, if an outer workflow started this one.
+        start_server(thread_settings(DESIGN.cpu_threads), workflow=os.getpid())
 
 
 def print_verdict():

@@ -49,7 +49,7 @@ rule plot_mechanism:
     log:
         f"{LOGS}/plot_mechanism/{{figure}}.log",
     wildcard_constraints:
-        figure="|".join(entry.name for entry in catalogue.CATALOGUE),
+        figure="|".join(entry.name for entry in catalogue.wanted(DESIGN)) or "none",
     conda:
         "../../envs/analysis.yaml"
     params:
