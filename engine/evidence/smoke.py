@@ -166,13 +166,13 @@ def tokens(bench: Bench) -> str:
 
 def pair(bench: Bench) -> str:
     """One plain cell and one speculative cell, measured as the study measures them."""
-    design, names = bench.design, {}
+    design, names = bench.design, bench.design.baselines[:1]
     for name, mode in design.modes.items():
         if mode.speculative and not design.not_applicable(name):
-            names = {mode.baseline: None, name: None}
+            names = [mode.baseline, name]
             break
     seconds = {}
-    for name in names or design.baselines[:1]:
+    for name in names:
         cell = next(c for c in design.cells() if c.mode == name)
         rows = time_cell(design, cell, bench.models, {"tokens": bench.prompt, "sha256": ""})
         if rows[0]["status"] != "ok":

@@ -14,29 +14,23 @@ ids by then.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from engine.decoding.crossings import Crossings
 from engine.decoding.loop import Judged, Rule
 
 NEEDS_ACCELERATOR = "on a CPU there is no synchronisation between host and device to remove"
 
 
-class Runtime:
+class Runtime(Crossings):
     """Reads one packed tensor a round, and counts each crossing by name."""
 
     def __init__(self, device: torch.device, stop_ids: Sequence[int] = ()):
-        self.device = device
-        self.syncs: Counter[str] = Counter()
-        self.h2d_copies = 0
+        super().__init__(device)
         self._stop_ids = frozenset(stop_ids)
-
-    def reset_counts(self) -> None:
-        self.syncs.clear()
-        self.h2d_copies = 0
 
     def upload(self, tokens: Sequence[Tensor]) -> Tensor:
         """Tokens as one LongTensor [M]; they are on the device already."""
@@ -74,15 +68,6 @@ class Runtime:
     def first_stop(self, values: Sequence[int]) -> int | None:
         """Index of the first end-of-sequence token in a committed block, or None."""
         return next((i for i, value in enumerate(values) if value in self._stop_ids), None)
-
-    def round_end(self) -> None:
-        self.syncs["round_end"] += 1
-        self.wait()
-
-    def wait(self) -> None:
-        """Wait for the device without counting: for instrumented runs and prefill."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _read(self, name: str, values: Tensor) -> list[int]:
         self.syncs[name] += 1

@@ -15,27 +15,21 @@ counted, but nothing is in flight that could be waited for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from engine.decoding.crossings import Crossings
 from engine.decoding.loop import Judged, Rule
 
 
-class Runtime:
+class Runtime(Crossings):
     """Moves tokens between host and device, and counts each crossing by name."""
 
     def __init__(self, device: torch.device, stop_ids: Sequence[int] = ()):
-        self.device = device
-        self.syncs: Counter[str] = Counter()
-        self.h2d_copies = 0
+        super().__init__(device)
         self._stop_ids = torch.tensor(list(stop_ids), dtype=torch.long, device=device)
-
-    def reset_counts(self) -> None:
-        self.syncs.clear()
-        self.h2d_copies = 0
 
     def upload(self, tokens: Sequence[int]) -> Tensor:
         """Host tokens as a LongTensor [M] on the device: the one place of such a copy."""
@@ -78,15 +72,6 @@ class Runtime:
         flags = torch.isin(self.upload(tokens), self._stop_ids)
         self.syncs["stop_check"] += 1
         return next((i for i, flag in enumerate(flags.tolist()) if flag), None)
-
-    def round_end(self) -> None:
-        self.syncs["round_end"] += 1
-        self.wait()
-
-    def wait(self) -> None:
-        """Wait for the device without counting: for instrumented runs and prefill."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _read(self, name: str, value: Tensor) -> int:
         self.syncs[name] += 1
