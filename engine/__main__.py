@@ -329,7 +329,7 @@ def predict_speedup(
     """R for every k from walked rounds and component times, beside what was measured."""
     import pandas as pd
 
-    from engine.analysis.prediction import Predictor
+    from engine.analysis.prediction import Predictor, score
     from engine.tables import read_frame, write_frame
 
     plan = load_design(design)
@@ -339,8 +339,9 @@ def predict_speedup(
     compared = predictor.beside(read_json(verdict)["verdicts"])
     write_frame(predictor.table(), predicted)
     write_frame(compared, output)
-    inside = int(compared["inside"].sum()) if len(compared) else 0
-    _say(f"prediction: {inside} of {len(compared)} measured R lie inside their interval")
+    inside, of, width = score(compared)
+    said = f" (median half-width {100 * width:.0f}%)" if of else ""
+    _say(f"prediction: {inside} of {of} measured R lie inside their interval{said}")
 
 
 @app.command()

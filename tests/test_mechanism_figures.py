@@ -213,7 +213,10 @@ def test_predictions_are_counted_inside():
     shown = predicted.curves(made())
     assert {curve.modes for curve in shown} == {("spec",), ("phase_o",), ("spec_folded",)}
     frame = pd.DataFrame({"inside": [True, False, True], "gated": [True] * 3})
-    assert predicted.message(shown, frame).endswith("; 2 of 3 measured R lie inside the prediction")
+    frame = frame.assign(r=0.5, low=0.45, high=[0.55, 0.55, 0.75])
+    assert predicted.message(shown, frame).endswith(
+        "; 2 of 3 measured R lie inside a prediction of ±20% (median)"
+    )
     none = predicted.message(shown, frame.iloc[:0])
     assert none.endswith("no measured R stands beside it")
     best = [curve.best for curve in shown]

@@ -101,6 +101,23 @@ def test_noisy_prices_have_an_interval_that_holds_the_truth():
     assert held >= 0.8 * len(table)
 
 
+def test_a_slowdown_that_all_parts_share_does_not_widen_the_interval():
+    rng, quiet = np.random.default_rng(7), components()
+    slow = rng.lognormal(0, 0.4, size=(len(FAMILIES), 9))
+    shaken = quiet.assign(
+        seconds=[
+            list(np.asarray(row.seconds) * slow[FAMILIES.index(row.family)])
+            for row in quiet.itertuples()
+        ]
+    )
+    shuffled = shaken.assign(seconds=[list(rng.permutation(s)) for s in shaken["seconds"]])
+    widths = [
+        (table["high"] - table["low"]).median()
+        for table in (Predictor(trace(), rows, design()).table() for rows in (shaken, shuffled))
+    ]
+    assert widths[0] < widths[1] / 3
+
+
 def test_a_measurement_beside_its_prediction():
     texts, made = trace(), Predictor(trace(), components(noise=0.02), design())
     truth = true_r(texts, 4, "repair", False)

@@ -17,8 +17,14 @@ pytestmark = pytest.mark.timeout(600)
 def done(tmp_path_factory):
     """A workspace in which everything has been built once."""
     workspace = Workspace(tmp_path_factory.mktemp("done"))
-    workspace.snakemake()
+    workspace.run = workspace.snakemake("--verbose")
     return workspace
+
+
+def test_snakemake_sleeps_while_a_cell_is_measured(done):
+    looks = done.run.stderr.count("Ready jobs:")
+    ends = done.run.stderr.count("Finished jobid:")
+    assert 0 < looks <= ends + 1
 
 
 def test_the_run_leaves_every_product(done):

@@ -29,23 +29,25 @@ class Prices:
 
     def __init__(self, components: pd.DataFrame, seed: int, draws: int = _DRAWS):
         rng = np.random.default_rng(seed)
-        by_part: dict[Part, list[np.ndarray]] = defaultdict(list)
-        for row in components.to_dict("records"):
-            by_part[row["part"], int(row["rows"])].append(np.asarray(row["seconds"], dtype=float))
-        prompts = max(len(found) for found in by_part.values())
+        prompts = [prompt for _, prompt in components.groupby("family", sort=False)]
         # One draw of prompts for all parts: a slow minute made all of a prompt's parts slow.
-        picks = rng.integers(prompts, size=(draws, prompts))
-        self.median: dict[Part, float] = {}
-        self.drawn: dict[Part, np.ndarray] = {}
-        for part, found in by_part.items():
-            medians = np.stack([_resampled_medians(s, draws, rng) for s in found])
-            self.median[part] = float(np.mean([np.median(s) for s in found]))
-            rows = picks % len(found)
-            self.drawn[part] = np.take_along_axis(medians, rows.T, axis=0).mean(axis=0)
-
-
-def _resampled_medians(seconds: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    return np.median(rng.choice(seconds, size=(draws, len(seconds))), axis=1)
+        picks = rng.integers(len(prompts), size=(len(prompts), draws))
+        medians: dict[Part, list[float]] = defaultdict(list)
+        drawn: dict[Part, list[np.ndarray]] = defaultdict(list)
+        for prompt in prompts:
+            # One draw of repeats too: they are interleaved, so a slow second was slow for all.
+            count = min(len(seconds) for seconds in prompt["seconds"])
+            repeats = rng.integers(count, size=(draws, count))
+            for row in prompt.to_dict("records"):
+                part, seconds = (row["part"], int(row["rows"])), np.asarray(row["seconds"], float)
+                medians[part].append(float(np.median(seconds)))
+                drawn[part].append(np.median(seconds[repeats], axis=1))
+        self.median: dict[Part, float] = {p: float(np.mean(m)) for p, m in medians.items()}
+        self.drawn: dict[Part, np.ndarray] = {
+            part: np.take_along_axis(np.stack(found), picks, axis=0).mean(axis=0)
+            for part, found in drawn.items()
+            if len(found) == len(prompts)
+        }
 
 
 def plain_cost(tokens: int, prices: Mapping[Part, Any]) -> Any:
@@ -140,8 +142,9 @@ class Predictor:
         Each is made for the families that its verdict rests on (`verdicts`: entries of
         verdict.json), or, where they are too few for an interval, for all that have a trace, beside
         the R of all that were measured; `gated` says which.
-        Columns: context, mode, k, r, low, high, rounds, families, gated, measured, measured_low,
-        measured_high, and `inside`: the measured R lies in the predicted interval.
+        Columns: context, mode, k, round, bonus, baseline, r, low, high, rounds, families, gated,
+        measured, measured_low, measured_high, and `inside`: the measured R lies in the predicted
+        interval.
         """
         found = []
         for entry in verdicts:
@@ -162,6 +165,7 @@ class Predictor:
             made = self.predict(context, mode.baseline, mode.round, mode.bonus, mode.k, families)
             found.append(
                 {"context": context, "mode": entry["mode"], "k": mode.k}
+                | {"round": mode.round, "bonus": mode.bonus, "baseline": mode.baseline}
                 | made
                 | {"gated": gated, "measured": measured}
                 | {f"measured_{end}": entry["interval"][end] for end in ("low", "high")}
@@ -174,6 +178,12 @@ _TABLE = [
     "context", "baseline", "round", "bonus", "k", "r", "low", "high", "rounds", "families", "best",
 ]  # fmt: skip
 _BESIDE = [
-    "context", "mode", "k", "r", "low", "high", "rounds", "families", "gated", "measured",
-    "measured_low", "measured_high", "inside",
+    "context", "mode", "k", "round", "bonus", "baseline", "r", "low", "high", "rounds", "families",
+    "gated", "measured", "measured_low", "measured_high", "inside",
 ]  # fmt: skip
+
+
+def score(compared: pd.DataFrame) -> tuple[int, int, float]:
+    """(measured R inside their predicted interval, of how many, median relative half-width)."""
+    half = (compared["high"] - compared["low"]) / 2 / compared["r"]
+    return int(compared["inside"].sum()), len(compared), float(half.median())

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from engine.analysis.prediction import score
 from engine.figures import marks, style
 from engine.figures.message import families_of, joined, lengths, span
 from engine.figures.sheet import Grid, Space, lay_out
@@ -99,9 +100,10 @@ def message(shown: list[Curve], compared: pd.DataFrame) -> str:
     sentence = f"Predicted R is highest at k = {ends}: {span(peak['r'] for peak in peaks)}"
     if compared.empty:
         return f"{sentence}; no measured R stands beside it"
-    inside, of = int(compared["inside"].sum()), len(compared)
+    inside, of, width = score(compared)
     return qualified(
-        f"{sentence}; {inside} of {of} measured R lie inside the prediction",
+        f"{sentence}; {inside} of {of} measured R lie inside a prediction of "
+        f"±{100 * width:.0f}% (median)",
         bool(compared["gated"].all()),
     )
 
@@ -111,9 +113,23 @@ def _look(curve: Curve, place: int) -> tuple[str, str]:
     return (style.mode_look(curve.modes[0])[0] if curve.modes else style.QUIET), dash
 
 
-def _mark(mode: str, compared: pd.DataFrame) -> tuple[str, str]:
-    modes = list(dict.fromkeys(compared["mode"]))
-    return style.mode_look(mode)[0], _SHAPES[modes.index(mode) % len(_SHAPES)]
+def _series(compared: pd.DataFrame) -> dict[str, int]:
+    """Mode -> place of its series. A form measured at several k is one series, told apart by k."""
+    places: dict[tuple, int] = {}
+    keys = {}
+    for (form, bonus, baseline), here in compared.groupby(["round", "bonus", "baseline"]):
+        one_each = here.groupby("k")["mode"].nunique().eq(1).all() and here["k"].nunique() > 1
+        for mode in here["mode"]:
+            keys[mode] = (form, bonus, baseline, "" if one_each else mode)
+    for mode in dict.fromkeys(compared["mode"]):
+        places.setdefault(keys[mode], len(places))
+    return {mode: places[key] for mode, key in keys.items()}
+
+
+def _mark(mode: str, series: dict[str, int]) -> tuple[str, str]:
+    place = series[mode]
+    first = next(name for name in series if series[name] == place)
+    return style.mode_look(first)[0], _SHAPES[place % len(_SHAPES)]
 
 
 def _panel(ax: Axes, here: list[Curve], compared: pd.DataFrame, context: str) -> None:
@@ -127,8 +143,9 @@ def _panel(ax: Axes, here: list[Curve], compared: pd.DataFrame, context: str) ->
         ax.plot([curve.best["k"]], [curve.best["r"]], "o", color=colour, markersize=9,
                 markerfacecolor="none", markeredgewidth=1.1)  # fmt: skip
     by_k: dict[int, int] = {}
+    series = _series(compared)
     for row in compared[compared["context"] == context].to_dict("records"):
-        colour, shape = _mark(row["mode"], compared)
+        colour, shape = _mark(row["mode"], series)
         # Modes of one k stand side by side.
         x = row["k"] + 0.14 * by_k.setdefault(row["k"], 0)
         by_k[row["k"]] += 1
@@ -159,10 +176,13 @@ def _handles(shown: list[Curve], compared: pd.DataFrame, level: str) -> list[Art
     handles.append(Patch(facecolor=style.QUIET, alpha=0.25, label="its 95% interval"))
     handles.append(Line2D([], [], color=style.INK, marker="o", markersize=9, linewidth=0,
                           markerfacecolor="none", label="best k"))  # fmt: skip
-    for mode in dict.fromkeys(compared["mode"]):
-        colour, shape = _mark(mode, compared)
+    series = _series(compared)
+    for place in dict.fromkeys(series.values()):
+        names = [mode for mode in series if series[mode] == place]
+        colour, shape = _mark(names[0], series)
+        label = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         handles.append(Line2D([], [], color=colour, marker=shape, markersize=5.2, linewidth=0,
-                              markeredgecolor=style.INK, label=f"measured: {mode}"))  # fmt: skip
+                              markeredgecolor=style.INK, label=f"measured: {label}"))  # fmt: skip
     if len(compared) and compared["measured_low"].notna().any():
         handles.append(marks.interval_handle(level))
     if compared["measured_low"].isna().any():

@@ -214,6 +214,13 @@ def start_fork_server():
         start_server(thread_settings(DESIGN.cpu_threads), workflow=os.getpid())
 
 
+def look_at_jobs_only_when_one_ends():
+    # With its limit of jobs a second, which nothing here needs, Snakemake looks at all waiting jobs
+    # again every second, once for every job that it has started: after a hundred cells that takes
+    # half a core, beside a measurement.
+    workflow.scheduler.job_rate_limiter = None
+
+
 def print_verdict():
     """After a run that judged; another run would show an old verdict as its own."""
     judged = any(job.rule.name == "estimate_speedup" for job in workflow.dag.finished_jobs)
