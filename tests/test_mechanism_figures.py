@@ -215,7 +215,7 @@ def test_predictions_are_counted_inside():
     frame = pd.DataFrame({"inside": [True, False, True], "gated": [True] * 3})
     frame = frame.assign(r=0.5, low=0.45, high=[0.55, 0.55, 0.75])
     assert predicted.message(shown, frame).endswith(
-        "; 2 of 3 measured R lie inside a prediction of ±20% (median)"
+        "; 2 of 3 measured R lie inside a prediction of ±10% (median)"
     )
     none = predicted.message(shown, frame.iloc[:0])
     assert none.endswith("no measured R stands beside it")
