@@ -61,7 +61,7 @@ def fetch_model(design: DesignFile, output: Output) -> None:
             "target": vars(target),
             "draft": vars(draft) if draft else None,
             "stop_ids": stop_ids(folder),
-            "turn": chat_turn(folder),
+            "turn": None if plan.prompts.source == "synthetic" else chat_turn(folder),
         },
         output,
     )
@@ -74,9 +74,12 @@ def build_prompt(
     """Write one cell's prompt as token ids."""
     from tokenizers import Tokenizer
 
-    from engine.prompts import PromptBuilder, read_sources
+    from engine.prompts import PromptBuilder, read_sources, synthetic_prompt
 
     plan = load_design(design)
+    if plan.prompts.source == "synthetic":
+        write_json(synthetic_prompt(plan, context, plan.family_slugs[family]), output)
+        return
     fetched = _restored(plan, read_json(models))
     tokenizer = Tokenizer.from_file(str(Path(fetched["target"]["folder"]) / "tokenizer.json"))
     builder = PromptBuilder(plan, read_sources(plan.prompts, ROOT), tokenizer, fetched["turn"])
@@ -271,6 +274,22 @@ def trace_acceptance(
     write_frame(pd.DataFrame(rows), output)
     agreed = sum(row["matches"] > 0 for row in rows)
     _say(f"acceptance trace: {agreed} of {len(rows)} positions agree ({agreed / len(rows):.3f})")
+
+
+@app.command()
+def check_designed(
+    design: DesignFile,
+    rows: RowsFile,
+    trace: Annotated[Path, typer.Option(help="Made by trace-acceptance.")],
+    output: Output,
+) -> None:
+    """Hold a synthetic pair's agreement and acceptance against the designed ones."""
+    from engine.analysis.designed import compare_designed, sentence
+    from engine.tables import read_frame, write_frame
+
+    table = compare_designed(load_design(design), read_frame(rows), read_frame(trace))
+    write_frame(table, output)
+    _say(f"synthetic pair: {sentence(table)}")
 
 
 @app.command()

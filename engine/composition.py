@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 ENGINE = Path(__file__).resolve().parent
 ROOT = ENGINE.parent
 _DECODING = ENGINE / "decoding"
+_INCLUDE = re.compile(r'^#include "([\w.]+)"', re.MULTILINE)
+_SOURCE = re.compile(r'"(\w+\.cu)"')
 
 
 def _stems(folder: Path) -> list[str]:
@@ -56,6 +59,25 @@ def not_on_cpu(runtime: str) -> str:
     return _declared("runtimes", runtime, "NEEDS_ACCELERATOR") or ""
 
 
+def runs_whole_rounds(runtime: str) -> bool:
+    """Whether the parts of a round are the runtime's own: its `WHOLE_ROUNDS = True`."""
+    return _declared("runtimes", runtime, "WHOLE_ROUNDS") is True
+
+
+def plain_runtime(runtime: str) -> str:
+    """The runtime of a mode's plain decoding: its own, or the one that its file calls `PLAIN`."""
+    return _declared("runtimes", runtime, "PLAIN") or runtime
+
+
+def allowed_by(runtime: str, part: str) -> tuple[str, ...] | None:
+    """What a mode's `drafter`, `acceptance` or `round` may be with this runtime; None is any.
+
+    The runtime's file says so in `DRAFTERS`, `ACCEPTANCE` and `ROUNDS`.
+    """
+    names = {"drafter": "DRAFTERS", "acceptance": "ACCEPTANCE", "round": "ROUNDS"}
+    return _declared("runtimes", runtime, names[part])
+
+
 @functools.cache
 def _declared(folder: str, name: str, constant: str):
     """The literal value of a constant at the top of a part's file, or None; nothing is imported."""
@@ -70,8 +92,8 @@ def _declared(folder: str, name: str, constant: str):
 def core_files() -> tuple[Path, ...]:
     """The measurement core: what every timing cell executes, whatever its mode.
 
-    The files of measure/, the acceptance rules, and all of the engine that they import; the
-    parent of the measuring process brings nothing else into it.
+    The files of measure/, the acceptance rules, and all of the engine that they import, CUDA
+    sources included; the parent of the measuring process brings nothing else into it.
     """
     roots = [ENGINE / "measure" / "job.py", _DECODING / "acceptance.py"]
     return tuple(sorted({*_with_imports(roots), *(ENGINE / "measure").glob("*.py")}))
@@ -87,7 +109,7 @@ def mode_files(drafter: str, runtime: str) -> tuple[Path, ...]:
 
 
 def _with_imports(roots: list[Path]) -> set[Path]:
-    """Files and, transitively, the engine's files that their import statements name."""
+    """Files and, transitively, the engine's files that they import, load or include."""
     found: set[Path] = set()
     waiting = list(roots)
     while waiting:
@@ -99,14 +121,18 @@ def _with_imports(roots: list[Path]) -> set[Path]:
 
 
 def _imported(path: Path) -> list[Path]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text, names = path.read_text(encoding="utf-8"), set()
+    if path.suffix != ".py":
+        return [path.parent / name for name in _INCLUDE.findall(text)]
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    files = (ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("engine."))
+    files = [ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("engine.")]
+    # What a file of kernels/ names in quotes, it hands to the compiler.
+    files += [path.parent / name for name in _SOURCE.findall(text)]
     return [file for file in files if file.is_file()]
 
 

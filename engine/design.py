@@ -29,9 +29,11 @@ NATURAL = "natural"
 
 
 class Prompts(Strict):
-    """Where a cell's prompt comes from: the packaged families, or a JSONL of the user's own."""
+    """Where a cell's prompt comes from: the packaged families, a JSONL of the user's own, or the
+    plan of a synthetic pair.
+    """
 
-    source: Literal["packaged", "jsonl"] = "packaged"
+    source: Literal["packaged", "jsonl", "synthetic"] = "packaged"
     path: str = "config/prompts"
     question: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
@@ -113,6 +115,7 @@ class Design(Strict):
                 )
         if NATURAL in self.contexts and self.prompts.source != "jsonl":
             raise ValueError("contexts: [natural] needs your own prompts (prompts.source: jsonl)")
+        self._check_synthetic()
         if self.prompts.source == "packaged":
             for name in self.families:
                 slug(name)
@@ -125,10 +128,10 @@ class Design(Strict):
                 )
             if baseline.speculative:
                 raise ValueError(f"the baseline of mode {name!r} must have drafter: none")
-            if (baseline.runtime, baseline.numerics) != (mode.runtime, mode.numerics):
-                raise ValueError(
-                    f"the baseline of mode {name!r} must have the same runtime and numerics"
-                )
+            runtime = composition.plain_runtime(mode.runtime)
+            if (baseline.runtime, baseline.numerics) != (runtime, mode.numerics):
+                same = "the same runtime" if runtime == mode.runtime else f"runtime {runtime}"
+                raise ValueError(f"the baseline of mode {name!r} must have {same} and numerics")
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
             covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
@@ -138,6 +141,25 @@ class Design(Strict):
                     "widen its only"
                 )
         return self
+
+    def _check_synthetic(self) -> None:
+        pair = self.models.target
+        if (pair.source == "synthetic") != (self.prompts.source == "synthetic"):
+            raise ValueError(
+                "a synthetic pair says nothing but its own plan, and only it can read that: "
+                "prompts.source must be synthetic with it, and with no other"
+            )
+        if pair.source != "synthetic":
+            return
+        if not self.synthetic:
+            raise ValueError("models.target is made up, so the design must say synthetic: true")
+        if missing := [c for c in self.contexts if c not in pair.plan.contexts]:
+            raise ValueError(f"context {missing[0]} is not in the plan of the synthetic pair")
+        if len(self.families) > pair.plan.families:
+            raise ValueError(
+                f"the plan of the synthetic pair has {pair.plan.families} families, fewer than "
+                f"the design ({len(self.families)})"
+            )
 
     # --- the grid -------------------------------------------------------------------------
 
@@ -188,7 +210,9 @@ class Design(Strict):
         return context in self.contexts_of(mode) and family in self.families_of(mode)
 
     def not_applicable(self, mode: str) -> str:
-        """Why the design's device cannot run a mode; '' if it can."""
+        """Why the design's device or pair cannot run a mode; '' if it can."""
+        if self.modes[mode].delta is not None and self.models.target.source == "synthetic":
+            return "the pair is made up, so a gap in its logits says nothing about language"
         return composition.not_on_cpu(self.modes[mode].runtime) if self.device == "cpu" else ""
 
     def reference_places(self) -> list[tuple[str, str, str]]:
@@ -274,7 +298,10 @@ class Design(Strict):
         drafted = {
             mode.baseline
             for mode in self.modes.values()
-            if mode.drafter == "model" and not self.not_applicable(mode.baseline)
+            if mode.drafter == "model"
+            and not self.not_applicable(mode.baseline)
+            # Where a round is one replay, its parts cannot be timed from outside.
+            and not composition.runs_whole_rounds(mode.runtime)
         }
         return [
             (context, family, baseline)
@@ -391,7 +418,7 @@ def load_design(path: str | Path) -> Design:
 
 
 def _sentence(error: dict[str, Any]) -> str:
-    tags = {"wheel", "folder", "hub", "student"}
+    tags = {"wheel", "folder", "hub", "student", "synthetic"}
     key = ".".join(str(part) for part in error["loc"] if part not in tags)
     if error["type"] == "extra_forbidden":
         return f"config key {key!r} is unknown; config/README.md lists the keys"

@@ -32,7 +32,7 @@ class Mode(Strict):
     bonus: bool = False
     round: Literal["repair", "folded", "step"] = "step"
     runtime: str = "eager"
-    numerics: Literal["fast"] = "fast"
+    numerics: Literal["fast", "invariant"] = "fast"
     baseline: Slug
     only: Only = Only()
 
@@ -62,6 +62,13 @@ class Mode(Strict):
             raise ValueError(
                 "drafter: none decodes one token a step: leave out k, acceptance, bonus and round"
             )
+        for part in ("drafter", "acceptance", "round"):
+            allowed = composition.allowed_by(self.runtime, part)
+            if allowed and (given := getattr(self, part)) not in allowed:
+                raise ValueError(
+                    f"runtime {self.runtime!r} cannot run {part}: {given}; it runs "
+                    f"{', '.join(allowed)}"
+                )
         taken = composition.acceptance_parameters(self.acceptance)
         given = ["delta"] if self.delta is not None else []
         for name in sorted({*taken, *given}):

@@ -102,6 +102,27 @@ def _parse_question(line: str, where: str) -> tuple[str, str]:
     return category, turns[0]
 
 
+def synthetic_prompt(design: Design, context: str, family: str) -> dict[str, Any]:
+    """One cell's prompt from the plan of a synthetic pair; keys as in PromptBuilder.build."""
+    from engine.models.recipe import build_prompt
+
+    plan = design.models.target.plan.model_dump(mode="json")
+    length = int(context) - design.new_tokens
+    tokens = build_prompt(plan, context, design.families.index(family), length)
+    return _prompt(context, family, [], tokens)
+
+
+def _prompt(context: str, family: str, documents: list[str], tokens: list[int]) -> dict[str, Any]:
+    return {
+        "context": str(context),
+        "family": slug_of(family),
+        "name": family,
+        "documents": documents,
+        "sha256": hashlib.sha256(json.dumps(tokens).encode()).hexdigest(),
+        "tokens": tokens,
+    }
+
+
 class PromptBuilder:
     """Builds prompts with the target's tokenizer and chat turn (`before` and `after` the text)."""
 
@@ -144,15 +165,7 @@ class PromptBuilder:
                     f"chat template and instruction take {int(context) - room}"
                 )
             body, documents = self._fill(family, room, context)
-        tokens = head + body + tail
-        return {
-            "context": str(context),
-            "family": slug_of(family),
-            "name": family,
-            "documents": documents,
-            "sha256": hashlib.sha256(json.dumps(tokens).encode()).hexdigest(),
-            "tokens": tokens,
-        }
+        return _prompt(context, family, documents, head + body + tail)
 
     def _fill(self, family: str, room: int, context: str) -> tuple[list[int], list[str]]:
         body, documents = self._encoded(family), [family]

@@ -14,7 +14,8 @@ import torch
 
 from engine.decoding.static import StaticRound
 from engine.kernels.sweep import read_bandwidth
-from engine.models.synthetic import SHAPES, Plan, hard_norm, synthetic_decoder
+from engine.models.shapes import SHAPES
+from engine.models.synthetic import Plan, hard_norm, synthetic_decoder
 
 VOCABULARY, BUDGET, FAMILIES = 151_936, 64, 16
 

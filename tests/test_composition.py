@@ -18,11 +18,16 @@ print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("en
 """
 
 
-def test_a_cell_executes_nothing_beyond_its_core_and_its_mode(tmp_path):
+def executed_by(folder, runtime):
+    """The engine's files that a cell with a draft model brings into its process, and their names
+    by composition.
+    """
     from engine.design import parse_design
     from engine.models.fetching import fetch
 
-    design = parse_design(tiny_design(tiny_pair(tmp_path), contexts=[64]))
+    plain = {"drafter": "none", "runtime": runtime, "baseline": "ar"}
+    modes = {"ar": plain, "spec": plain | {"drafter": "model", "k": 4, "round": "folded"}}
+    design = parse_design(tiny_design(tiny_pair(folder), contexts=[64], modes=modes))
     cell = design.cell("64", "news", "spec", 0)
     job = {
         "lock_held": 0.0,
@@ -42,9 +47,14 @@ def test_a_cell_executes_nothing_beyond_its_core_and_its_mode(tmp_path):
         check=True,
     )
     executed = {f for f in json.loads(result.stdout.splitlines()[-1]) if f and "__init__" not in f}
-    named = {*composition.core_files(), *composition.mode_files("model", "eager")}
+    named = {*composition.core_files(), *composition.mode_files("model", runtime)}
+    return executed, {str(path) for path in named}
+
+
+def test_a_cell_executes_nothing_beyond_its_core_and_its_mode(tmp_path):
+    executed, named = executed_by(tmp_path, "eager")
     assert executed
-    assert executed <= {str(path) for path in named}
+    assert executed <= named
 
 
 def test_every_file_of_a_mode_changes_its_hash_and_no_other(tmp_path):
@@ -53,3 +63,21 @@ def test_every_file_of_a_mode_changes_its_hash_and_no_other(tmp_path):
     assert set(plain) < set(model)
     assert composition.files_sha256(plain) != composition.files_sha256(model)
     assert not set(model) & set(composition.core_files())
+
+
+def test_the_kernels_of_a_mode_are_among_its_files():
+    """Planted in the hash, not loaded here: a CPU run never reaches the compiler."""
+    graph = {path.name for path in composition.mode_files("none", "graph")}
+    assert {"static.py", "step.py", "step.cu", "commit.cu", "ring.cuh"} <= graph
+    assert not any(path.suffix == ".cu" for path in composition.mode_files("model", "eager"))
+    # The sweep that the bandwidth is held against is every plain cell's.
+    assert "sweep.cu" in {path.name for path in composition.core_files()}
+    assert {"step.cu", "step.py"}.isdisjoint(path.name for path in composition.core_files())
+    named = {*composition.core_files(), *composition.mode_files("none", "graph")}
+    assert {*(composition.ENGINE / "kernels").glob("*.cu*")} <= named
+
+
+def test_a_round_of_the_graph_runtime_executes_nothing_beyond_its_files(tmp_path):
+    executed, named = executed_by(tmp_path, "graph")
+    assert executed <= named
+    assert any(path.endswith("kernels/commit.py") for path in executed)

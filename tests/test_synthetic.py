@@ -4,24 +4,17 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from engine.models.designed import agreement_for
+from engine.models.shapes import SHAPES
 from engine.models.synthetic import (
     EASY,
-    SHAPES,
     Plan,
-    agreement_for,
     hard_norm,
     synthetic_decoder,
 )
+from tests.tiny_models import DRAFT_SHAPE, SHAPE
 
-TINY = {
-    "model_type": "qwen2",
-    "hidden_size": 96,
-    "intermediate_size": 160,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-}
-TINY_DRAFT = TINY | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY, TINY_DRAFT = SHAPE, DRAFT_SHAPE
 FAMILIES, PUBLISHED, K = 4, (0.54, 0.52, 0.49), 4
 
 

@@ -60,3 +60,14 @@ def tiny_decoder(seed: int, noise_over: Decoder | None = None, noise: float = 0.
     decoder = Decoder(config, tensors)
     decoder.source_tensors = tensors
     return decoder
+
+
+SHAPE = {
+    "model_type": "qwen2",
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+DRAFT_SHAPE = SHAPE | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -152,6 +152,8 @@ class Predictor:
             gated = entry["interval"]["low"] is not None
             measured = entry["r"] if gated else entry["r_all"]
             predictable = mode.drafter == "model" and mode.exact and mode.k <= self.most
+            # The times are those of the baseline's runtime.
+            predictable &= mode.runtime == self.design.modes[mode.baseline].runtime
             if not predictable or measured is None or (context, mode.baseline) not in self.prices:
                 continue
             out = {family["family"] for family in entry["families_out"]} if gated else set()

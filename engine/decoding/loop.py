@@ -19,19 +19,31 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Stopwatch(Protocol):
-    """What the loop tells whoever measures it. Phases: draft, verify, repair, control."""
+    """What the loop tells whoever measures it. Phases: draft, verify, repair, control.
+
+    Where rounds are timed on the device's stream, `ended` stops the host's clock and `on_stream`
+    brings their seconds afterwards; `by_phase` asks for the phases' as well.
+    """
+
+    by_phase: bool
 
     def enter(self, phase: str) -> None: ...
     def arrived(self, tokens: int) -> None: ...
     def lap(self) -> None: ...
+    def ended(self) -> None: ...
+    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None: ...
 
 
 class Unwatched:
     """For decoding that nobody times."""
 
+    by_phase = False
+
     def enter(self, phase: str) -> None: ...
     def arrived(self, tokens: int) -> None: ...
     def lap(self) -> None: ...
+    def ended(self) -> None: ...
+    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class Judged:
 
 class Runtime(Protocol):
     """Where tokens live, and what each crossing between host and device costs."""
+
+    whole_rounds: Callable[[Generation, int], None] | None
 
     def upload(self, tokens: Sequence[Token]) -> Tensor: ...
     def choose(self, logits: Tensor, name: str) -> Token: ...
@@ -115,11 +129,15 @@ class Target:
     """The target model, its cache, and logits kept between rounds.
 
     `saved_next` are the logits after the last token in the cache: after the prompt in all forms,
-    after every round in the repair form, which judges d_1 by them.
+    after every round in the repair form, which judges d_1 by them. `invariant`: a row's bits do
+    not depend on how many there are, because each passes alone; it costs as many steps. `step`
+    reads tokens as `Decoder.forward` does; a runtime may put its own in its place.
     """
 
-    def __init__(self, model, capacity: int):
+    def __init__(self, model, capacity: int, invariant: bool = False):
         self.model = model
+        self.step = model.forward
+        self.invariant = invariant
         self.cache = model.new_cache(capacity)
         self.calls = 0
         self.prompt_length = 0
@@ -141,7 +159,9 @@ class Target:
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [M, vocabulary] after each of M tokens, which join the cache."""
         self.calls += 1
-        return self.model.forward(tokens, self.cache, rows=tokens.shape[0])
+        if self.invariant:
+            return torch.cat([self.step(token, self.cache) for token in tokens.split(1)])
+        return self.step(tokens, self.cache, rows=tokens.shape[0])
 
 
 @dataclass
@@ -199,7 +219,7 @@ def decode(generation: Generation, form: str, k: int) -> Trace:
     of the prompt. Greedy, batch 1.
     """
     if generation.budget:
-        _FORMS[form](generation, k)
+        (generation.runtime.whole_rounds or _FORMS[form])(generation, k)
     trace = generation.trace
     trace.target_calls = generation.target.calls
     if generation.drafter:

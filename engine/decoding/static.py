@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.kernels.apart import RowsApart
 from engine.kernels.commit import DRAFTED, LENGTH, ROUNDS, Board, FusedCommit, TwinCommit
 from engine.kernels.step import FusedStep, Ports, TwinStep
 from engine.models.cache import Cache
@@ -21,7 +22,8 @@ class StaticRound:
 
     `draft` and `draft_cache` propose; without them `reference` (int64 [n], on the device) does,
     beginning with the first token after the prompt. `fused` picks the kernels, else their twins
-    run. Capacity: each cache needs room for prompt, new tokens and k + 1 more.
+    run, row by row if rows must not depend on each other (`apart`; those of the kernels never do).
+    Capacity: each cache needs room for prompt, new tokens and k + 1 more.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class StaticRound:
         bonus: bool = True,
         accept_all: bool = False,
         fused: bool = True,
+        apart: bool = False,
         keep_logits: bool = False,
     ) -> None:
         self.k, self.cache, self.draft_cache = k, cache, draft_cache
         self.board = board = Board.empty(target.device, k, tokens, reference)
-        step, commit = (FusedStep, FusedCommit) if fused else (TwinStep, TwinCommit)
+        twin = RowsApart if apart else TwinStep
+        step, commit = (FusedStep, FusedCommit) if fused else (twin, TwinCommit)
         options = {"keep_logits": keep_logits} if fused else {}
         self.target_step = step(target, cache, k + 1, **options)
         self.draft_step = None

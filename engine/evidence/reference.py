@@ -33,7 +33,8 @@ def decode_references(
             mode = design.modes[baseline].composition()
             prompt = by_place[context, family]
             runtime = resources.build_runtime(mode, device, models["stop_ids"])
-            target = Target(model, len(prompt) + design.new_tokens)
+            capacity = len(prompt) + design.new_tokens + runtime.slack
+            target = Target(model, capacity, mode["numerics"] == "invariant")
             ids = torch.tensor(prompt, dtype=torch.long, device=device)
             target.prefill(ids, design.prefill_chunk)
             generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)

@@ -65,7 +65,8 @@ class Bench:
         """TOKENS new tokens in the way of one of the design's modes."""
         mode = self.design.modes[name].composition()
         runtime = resources.build_runtime(mode, self.device, self.models["stop_ids"])
-        target = Target(self.target, len(self.prompt) + TOKENS)
+        capacity = len(self.prompt) + TOKENS + runtime.slack
+        target = Target(self.target, capacity, mode["numerics"] == "invariant")
         target.prefill(self.ids(self.prompt), self.design.prefill_chunk)
         drafter = resources.build_drafter(
             mode,

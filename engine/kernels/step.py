@@ -104,7 +104,8 @@ class FusedStep:
     def __init__(
         self, decoder: Decoder, cache: Cache, max_rows: int, keep_logits: bool = True
     ) -> None:
-        _refuse(decoder, max_rows)
+        if reason := why_not_fused(decoder, max_rows):
+            raise KernelError(f"the fused step cannot run this model: {reason}")
         config, device = decoder.config, decoder.device
         with torch.cuda.device(device):
             properties = torch.cuda.get_device_properties(device)
@@ -185,9 +186,10 @@ class FusedStep:
 WINDOW = 3
 
 
-def _refuse(decoder: Decoder, max_rows: int) -> None:
+def why_not_fused(decoder: Decoder, max_rows: int) -> str:
+    """Why the fused step cannot run a model; '' if it can."""
     config, device = decoder.config, decoder.device
-    reason = None
+    reason = ""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
         reason = "it needs an NVIDIA GPU of compute capability 9.0 or later"
     elif decoder.dtype != torch.bfloat16:
@@ -198,8 +200,7 @@ def _refuse(decoder: Decoder, max_rows: int) -> None:
         reason = "the sizes of its matrices are not multiples of 8"
     elif not 1 <= max_rows <= MOST_ROWS:
         reason = f"a step has 1 to {MOST_ROWS} tokens, not {max_rows}"
-    if reason:
-        raise KernelError(f"the fused step cannot run this model: {reason}")
+    return reason
 
 
 def _shared_beside_ring(config: DecoderConfig, max_rows: int, queries: int) -> int:

@@ -110,6 +110,7 @@ def _failed_row(identity: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
     now, monotonic = datetime.now(UTC), time.perf_counter()
     return {
         **identity,
+        **(outcome.rows[0] if outcome.rows else {}),
         "run": 0,
         "warmup": False,
         "instrumented": False,

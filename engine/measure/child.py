@@ -27,7 +27,7 @@ _LAST_LINES = 12  # of the child's standard error, kept in a failed cell's row
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the measuring process ended."""
+    """How the measuring process ended; a failed one's row, if any, says how far it came."""
 
     status: str
     error: str
@@ -73,7 +73,10 @@ def run_child(module: str, job: dict[str, Any], lock: int, limit_s: float) -> Ou
             rows = json.loads(Path(job["result"]).read_text(encoding="utf-8"))
             return Outcome("ok", "", rows, started, monotonic)
         status, error = _diagnose(returncode, said, _memory_kills() - kills_before)
-        return Outcome(status, error, [], started, monotonic)
+        # A child that sees its memory end says how far it came; a killed one says nothing.
+        told = returncode == OUT_OF_MEMORY_EXIT
+        rows = json.loads(Path(job["result"]).read_text(encoding="utf-8")) if told else []
+        return Outcome(status, error, rows, started, monotonic)
 
 
 class _SpawnedProcess:

@@ -9,12 +9,16 @@ from collections.abc import Callable
 class RoundClock:
     """Durations of rounds and arrival times of tokens, in seconds of the monotonic clock.
 
-    The runtime waits for the device before a round ends, so a lap holds the round's device work.
+    The runtime waits for the device before a round ends, so a lap holds the round's device work;
+    or it does not wait, and brings the seconds of the rounds on the device's own clock.
     """
+
+    by_phase = False
 
     def __init__(self):
         self.round_s: list[float] = []
         self.token_arrival_s: list[float] = []
+        self.stream_s: float | None = None
         self._start = self._last = 0.0
 
     def start(self) -> None:
@@ -30,6 +34,13 @@ class RoundClock:
         self.round_s.append(now - self._last)
         self._last = now
 
+    def ended(self) -> None:
+        self._last = time.perf_counter()
+
+    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None:
+        self.round_s = round_s
+        self.stream_s = sum(round_s)
+
     @property
     def decode_s(self) -> float:
         return self._last - self._start
@@ -41,6 +52,8 @@ class PhaseClock(RoundClock):
     Control is what runs between the model calls; it is measured like the others and not derived
     from them, so the four need not sum to the whole (gate `closed` holds them to it).
     """
+
+    by_phase = True
 
     def __init__(self, wait: Callable[[], None]):
         super().__init__()
@@ -64,6 +77,10 @@ class PhaseClock(RoundClock):
     def lap(self) -> None:
         super().lap()
         self.enter("control")
+
+    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None:
+        super().on_stream(round_s, phase_s)
+        self.phase_s = phase_s
 
 
 def stalled_share(round_s: list[float]) -> float:

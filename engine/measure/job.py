@@ -71,15 +71,14 @@ class CellRun:
             return self.draft
 
         self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
-        # Blocks are cut to what remains of the budget, so nothing ever lies beyond it.
-        capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
+        capacity = len(job["prompt"]) + cell["new_tokens"] + self.runtime.slack
         self.drafter = resources.build_drafter(
             self.mode,
             resources.Resources(self.runtime, capacity, load_draft, self._reference_tokens),
         )
         self.rule = resources.acceptance_rule(self.mode)
-        self.target = Target(target, capacity)
+        self.target = Target(target, capacity, self.mode["numerics"] == "invariant")
 
     def _reference_tokens(self) -> list:
         """What plain decoding commits in this very process, with this runtime: the baseline."""
@@ -105,17 +104,28 @@ class CellRun:
         # A drafter without a model has nothing to read: what it prepares is no user's time.
         return target_s, draft_s if self.draft else None
 
-    def run(self, instrumented: bool, budget: int) -> dict[str, Any]:
-        """Decode `budget` tokens from the end of the prompt; returns the run's own columns."""
-        from engine.decoding.loop import Generation, decode
+    def prepare(self) -> float:
+        """Have the runtime build what the runs need; seconds that it takes."""
+        start = time.perf_counter()
+        generation = self._generation(self.cell["new_tokens"], RoundClock())
+        self.runtime.prepare(generation, self.mode["k"])
+        self.runtime.wait()
+        return time.perf_counter() - start
 
-        torch = self.torch
-        self.target.restart()
-        if self.drafter:
-            self.drafter.restart()
-        self.runtime.reset_counts()
-        watch = PhaseClock(self.runtime.wait) if instrumented else RoundClock()
-        generation = Generation(
+    def built(self) -> dict[str, Any]:
+        """Columns that say what the runtime has built, as far as it came."""
+        built = self.runtime.built
+        return {
+            "kernels": built.kernels,
+            "graphs_captured": built.graphs,
+            "graphs_planned": built.graphs if built.planned is None else built.planned,
+            "graph_pool_bytes": built.pool_bytes,
+        }
+
+    def _generation(self, budget: int, watch: RoundClock):
+        from engine.decoding.loop import Generation
+
+        return Generation(
             target=self.target,
             runtime=self.runtime,
             budget=budget,
@@ -125,9 +135,21 @@ class CellRun:
             bonus=self.mode["bonus"],
             watch=watch,
         )
+
+    def run(self, instrumented: bool, budget: int) -> dict[str, Any]:
+        """Decode `budget` tokens from the end of the prompt; returns the run's own columns."""
+        from engine.decoding.loop import decode
+
+        torch = self.torch
+        self.target.restart()
+        if self.drafter:
+            self.drafter.restart()
+        self.runtime.reset_counts()
+        watch = PhaseClock(self.runtime.wait) if instrumented else RoundClock()
+        generation = self._generation(budget, watch)
         self.telemetry.begin()
         grown = self._device_allocations()
-        compiled = _compiles()
+        compiled, captured = _compiles(), self.runtime.built.graphs
         events = None
         if self.cuda:
             events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -142,6 +164,9 @@ class CellRun:
         ended, monotonic_end = datetime.now(UTC), time.perf_counter()
         self.runtime.wait()
         tokens = trace.tokens
+        event_s = None
+        if events:
+            event_s = watch.stream_s or events[0].elapsed_time(events[1]) / 1000
         return {
             "started_at": started,
             "ended_at": ended,
@@ -149,7 +174,7 @@ class CellRun:
             "monotonic_end": monotonic_end,
             "instrumented": instrumented,
             "decode_s": watch.decode_s,
-            "decode_event_s": events[0].elapsed_time(events[1]) / 1000 if events else None,
+            "decode_event_s": event_s,
             "round_s": watch.round_s,
             "token_arrival_s": watch.token_arrival_s,
             **({f"{p}_s": s for p, s in watch.phase_s.items()} if instrumented else {}),
@@ -174,7 +199,7 @@ class CellRun:
             "stalled_share": stalled_share(watch.round_s),
             "timed_allocator_growth": self._growth_since(grown),
             "timed_compiles": _compiles() - compiled,
-            "timed_captures": 0,
+            "timed_captures": self.runtime.built.graphs - captured,
             **self.telemetry.sample(),
         }
 
@@ -190,6 +215,7 @@ class CellRun:
             "weights_bytes": sum(m.weights_bytes for m in models),
             "kv_bytes": sum(c.nbytes for c in caches),
             "step_bytes": self.target.model.step_bytes(len(job["prompt"])),
+            **self.built(),
             "target_model": job["target"]["name"],
             "target_sha256": job["target"]["sha256"],
             "draft_model": job["draft"]["name"] if self.draft else None,
@@ -203,8 +229,16 @@ class CellRun:
         }
 
     def peak_read_bandwidth(self, sweeps: int = 7) -> float:
-        """Bytes per second of the best read-only sweep over the target's own weights."""
+        """Bytes per second of the best read-only sweep over the target's own weights.
+
+        On a GPU of a buffer as large as such weights: one kernel, since the gaps between one a
+        matrix would cost more than a fast runtime's step does.
+        """
         torch = self.torch
+        if self.cuda:
+            from engine.kernels.sweep import read_bandwidth
+
+            return read_bandwidth(gib=1)
         weights = [w for w in self.target.model.weights() if w.numel() > 1024]
         size = sum(w.numel() * w.element_size() for w in weights)
         best = float("inf")
@@ -229,6 +263,11 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     cell_run = CellRun(job)
     startup = time.perf_counter() - job["lock_held"]
     target_prefill, draft_prefill = cell_run.prefill()
+    try:
+        capture = cell_run.prepare()
+    except Exception as error:
+        error.reached = cell_run.built()
+        raise
     cell, rows = cell_run.cell, []
 
     def add(run: int, warmup: bool = False, instrumented: bool = False) -> dict[str, Any]:
@@ -264,6 +303,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             "startup_s": startup,
             "target_prefill_s": target_prefill,
             "draft_prefill_s": draft_prefill,
+            "capture_s": capture,
             "cell_monotonic_start": job["lock_held"],
             "cell_monotonic_end": cell_end,
             "sm_clock_reference": max(clocks, default=None),
@@ -293,12 +333,17 @@ def main() -> None:
             raise
         words = (str(error).splitlines() or [type(error).__name__])[0]
         print(f"out of memory: {words}", file=sys.stderr)
+        _leave([getattr(error, "reached", {})], job)
         sys.exit(OUT_OF_MEMORY_EXIT)
-    text = json.dumps(rows, default=lambda value: value.isoformat())
-    Path(job["result"]).write_text(text, encoding="utf-8")
+    _leave(rows, job)
     # The next cell waits for this one: taking the interpreter apart would be half a second.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _leave(rows: list[dict[str, Any]], job: dict[str, Any]) -> None:
+    text = json.dumps(rows, default=lambda value: value.isoformat())
+    Path(job["result"]).write_text(text, encoding="utf-8")
 
 
 OUT_OF_MEMORY_EXIT = 86

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-VERSION = 2
+VERSION = 3
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
@@ -46,6 +46,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "runtime": (_TEXT, True),
     "numerics": (_TEXT, True),
     "baseline": (_TEXT, True),
+    "kernels": (_TEXT, False),  # of a step: fused, twins; "" for the library's own
     # time
     "started_at": (pa.timestamp("us", "UTC"), True),
     "ended_at": (pa.timestamp("us", "UTC"), True),
@@ -98,6 +99,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "memory_available": (_INT, False),
     "graph_pool_bytes": (_INT, False),
     "graphs_captured": (_INT, False),
+    "graphs_planned": (_INT, False),
     "timed_allocator_growth": (_INT, False),
     "timed_compiles": (_INT, False),
     "timed_captures": (_INT, False),

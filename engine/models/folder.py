@@ -10,6 +10,7 @@ from typing import Any
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+RECIPE = "synthetic.json"  # in place of weights
 _UNSAFE = (".bin", ".pt", ".pth", ".ckpt", ".gguf")
 
 
@@ -22,7 +23,8 @@ class FetchedModel:
     """A model that lies on this machine.
 
     `vocabulary` counts the token ids of its tokenizer; None marks a student, whose folder holds
-    blocks only and which cannot run without a target.
+    blocks only and which cannot run without a target. A synthetic model has no weights and no
+    tokenizer, but a recipe.
     """
 
     name: str

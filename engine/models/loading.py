@@ -11,6 +11,7 @@ from engine.models.checkpoint import Checkpoint
 from engine.models.decoder import Decoder
 from engine.models.folder import FetchedModel, ModelError, read_json
 from engine.models.layout import block_shapes, model_shapes
+from engine.models.recipe import config_of, cook, read_recipe
 
 __all__ = ["FetchedModel", "ModelError", "load_decoder"]
 
@@ -27,6 +28,8 @@ def load_decoder(
     `vocabulary` is the number of ids to judge, by default the model's own; rows beyond it are
     padding and are left out. Raises ModelError or UnsupportedModel, one sentence each.
     """
+    if recipe := read_recipe(Path(model.folder)):
+        return cook(recipe, device, dtype)
     config, tensors = _open(model)
     if model.vocabulary is None:
         return Decoder(config, tensors, device, dtype, shared=_fitting(target, config, model))
@@ -44,6 +47,8 @@ def inspect_model(model: FetchedModel) -> DecoderConfig:
 
     Raises ModelError or UnsupportedModel, one sentence each.
     """
+    if recipe := read_recipe(Path(model.folder)):
+        return config_of(recipe)
     return _open(model)[0]
 
 

@@ -19,27 +19,9 @@ from torch import Tensor
 
 from engine.models.architecture import DecoderConfig
 from engine.models.decoder import Decoder
+from engine.models.designed import agreement_of
 from engine.models.layout import model_shapes
 
-_QWEN = {"model_type": "qwen2", "max_position_embeddings": 32_768, "rope_theta": 1e6}
-SHAPES = {
-    "qwen2.5-1.5b": _QWEN
-    | {
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-    },
-    "qwen2.5-0.5b": _QWEN
-    | {
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-    },
-}
 EASY = 1.0
 _EMBEDDING_SD = 0.02
 # Of silu(g) * u with g and u normal: sqrt(E[silu(g)^2]).
@@ -76,8 +58,9 @@ class Plan:
     ) -> Plan:
         """Draw a plan for one designed acceptance a context, k proposals a round.
 
-        Families lie evenly within `spread` on both sides of the acceptance. Ids in `special` are
-        in no cycle. Raises ValueError where the vocabulary is too small for regions of 2 tokens.
+        Families lie evenly within `spread` on both sides of the acceptance, by turns below and
+        above, so that the first few of them have the mean of all. Ids in `special` are in no
+        cycle. Raises ValueError where the vocabulary is too small for regions of 2 tokens.
         """
         ordinary = torch.ones(vocabulary, dtype=torch.bool)
         ordinary[list(special)] = False
@@ -94,11 +77,7 @@ class Plan:
         cycles = tokens[order[:used]].view(families, -1)
         target = torch.arange(vocabulary)
         target[cycles] = cycles.roll(-1, 1)
-        offsets = torch.linspace(-spread, spread, families).tolist() if families > 1 else [0.0]
-        agreement = tuple(
-            tuple(agreement_for(acceptance + offset, k) for offset in offsets)
-            for acceptance in acceptances
-        )
+        agreement = tuple(agreement_of(a, k, spread, families) for a in acceptances)
         draft = target.clone()
         for family, cycle in enumerate(cycles):
             for share, region in zip(agreement, cycle.split(part), strict=True):
@@ -120,20 +99,6 @@ class Plan:
         cycle = self.cycles[family]
         start = context * (len(cycle) // len(self.agreement)) + 1
         return cycle[torch.arange(start, start + length) % len(cycle)]
-
-
-def agreement_for(acceptance: float, k: int) -> float:
-    """Agreement p that gives the acceptance: (p + p^2 + .. + p^k) / k, by bisection.
-
-    Raises ValueError unless the acceptance lies strictly between 0 and 1.
-    """
-    if not 0 < acceptance < 1:
-        raise ValueError(f"an acceptance of {acceptance} is not between 0 and 1")
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        p = (low + high) / 2
-        low, high = (p, high) if sum(p**i for i in range(1, k + 1)) < k * acceptance else (low, p)
-    return low
 
 
 def hard_norm(hidden: int, vocabulary: int) -> float:

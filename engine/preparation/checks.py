@@ -6,6 +6,7 @@ the machine, the files, the tokenizers or the models' limits.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -58,6 +59,8 @@ def check_prompt_files(design: Design, root: Path) -> None:
 
     Raises InputFault. What is inside a user's own file is checked by the rule that reads it.
     """
+    if design.prompts.source == "synthetic":
+        return
     path = root / design.prompts.path
     if design.prompts.source == "jsonl":
         if not path.is_file():
@@ -89,19 +92,23 @@ def check_inputs(
 
     Raises InputFault or ModelError with one sentence.
     """
+    from engine.models.layout import model_shapes
     from engine.models.loading import FetchedModel, inspect_model
     from engine.models.tokenizers import compare_tokenizers
 
     device = check_device(design)
     check_disk(root, Path(tempfile.gettempdir()))
     longest = max(len(p["tokens"]) for p in prompts) + design.new_tokens
-    limits, hidden = {}, None
+    limits, hidden, made = {}, None, 0
     for role in ("target", "draft"):
         model = models[role]
         if model is None:
             continue
         shape = inspect_model(FetchedModel(**model))
         limits[role] = shape.max_positions
+        if design.models.target.source == "synthetic":
+            itemsize = 4 if design.dtype == "float32" else 2
+            made += itemsize * sum(math.prod(size) for size in model_shapes(shape).values())
         if role == "draft" and model["vocabulary"] is None and shape.hidden != hidden:
             raise InputFault(
                 f"the student {model['name']} has hidden size {shape.hidden}, but the target's "
@@ -113,18 +120,20 @@ def check_inputs(
                 f"a context of {longest} tokens exceeds the limit of {role} {model['name']} "
                 f"({limits[role]} positions); ask for shorter contexts"
             )
-    if models["draft"] and models["draft"]["vocabulary"] is not None:
+    made_up = design.models.target.source == "synthetic"
+    if models["draft"] and models["draft"]["vocabulary"] is not None and not made_up:
         compare_tokenizers(Path(models["target"]["folder"]), Path(models["draft"]["folder"]))
     return {
         "device": device,
         "positions": limits,
         "longest": longest,
-        "weights_gib": round(_check_memory(design, models, device) / _GIB, 3),
+        "weights_gib": round(_check_memory(design, models, device, made) / _GIB, 3),
         "prompts": {f"{p['context']}/{p['family']}": len(p["tokens"]) for p in prompts},
     }
 
 
-def _check_memory(design: Design, models: dict[str, Any], device: dict[str, Any]) -> int:
+def _check_memory(design: Design, models: dict[str, Any], device: dict[str, Any], made: int) -> int:
+    """Bytes of the weights, those `made` on the device included; InputFault if they do not fit."""
     files = [
         path
         for role in ("target", "draft")
@@ -132,7 +141,7 @@ def _check_memory(design: Design, models: dict[str, Any], device: dict[str, Any]
         for path in Path(models[role]["folder"]).glob("*.safetensors")
     ]
     # Checkpoints are bf16 or fp32; the wider guess would refuse pairs that fit.
-    weights = sum(path.stat().st_size for path in files)
+    weights = made + sum(path.stat().st_size for path in files)
     available = device.get("memory_total") or psutil.virtual_memory().available
     if design.memory_limit_gib:
         available = min(available, design.memory_limit_gib * _GIB)

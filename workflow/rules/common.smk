@@ -67,6 +67,8 @@ def get_prompt_files():
 def get_source_texts(wildcards):
     """Files that prompts are made of; a missing one is reported by the rule that reads it."""
     path = Path(DESIGN.prompts.path)
+    if DESIGN.prompts.source == "synthetic":
+        return []
     if DESIGN.prompts.source == "packaged":
         return sorted(str(p) for p in path.iterdir()) if path.is_dir() else []
     return [str(path)] if path.is_file() else []
@@ -158,6 +160,12 @@ def get_figure_tables(wildcards):
 
 def get_figure_caption(wildcards):
     return catalogue.named(wildcards.figure).caption
+
+
+def get_designed_files():
+    """Whether a synthetic pair did what it was designed to do; a real one has no design."""
+    drafts = DESIGN.prompts.source == "synthetic" and DESIGN.models.draft
+    return [f"{RESULTS}/designed.parquet"] if drafts else []
 
 
 def get_files(*names):

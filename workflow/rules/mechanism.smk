@@ -49,6 +49,25 @@ rule trace_acceptance:
         " --output {output.trace:q} 2>&1 | tee {log:q}"
 
 
+rule check_designed:
+    input:
+        rows=f"{RESULTS}/rows.parquet",
+        trace=f"{RESULTS}/trace.parquet",
+        code=get_modules("analysis"),
+    output:
+        designed=f"{RESULTS}/designed.parquet",
+    log:
+        f"{LOGS}/check_designed.log",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
+    shell:
+        "python -m engine check-designed --design {params.file:q} --rows {input.rows:q}"
+        " --trace {input.trace:q} --output {output.designed:q} 2>&1 | tee {log:q}"
+
+
 rule explain_cost:
     input:
         rows=f"{RESULTS}/rows.parquet",

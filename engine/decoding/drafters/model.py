@@ -21,6 +21,7 @@ class Drafter:
 
     def __init__(self, resources: Resources):
         self.model = resources.load_draft()
+        self.step = self.model.forward  # a runtime may put its own in its place
         self.runtime = resources.runtime
         self.cache = self.model.new_cache(resources.capacity)
         self.calls = 0
@@ -69,4 +70,4 @@ class Drafter:
 
     def _forward(self, tokens: Sequence[Token]) -> Tensor:
         self.calls += 1
-        return self.model.forward(self.runtime.upload(tokens), self.cache)[-1]
+        return self.step(self.runtime.upload(tokens), self.cache)[-1]

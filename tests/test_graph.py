@@ -1,0 +1,198 @@
+"""The graph runtime against the loop: the same tokens, rounds and counts, whatever is composed."""
+
+import functools
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.decoding import acceptance
+from engine.decoding.drafters.model import Drafter as ModelDrafter
+from engine.decoding.drafters.reference import Drafter as ReferenceDrafter
+from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.resources import Resources
+from engine.decoding.runtimes import eager, graph
+from engine.design import DesignError, parse_design
+from engine.measure.clock import PhaseClock, RoundClock
+from engine.models.cache import CacheError
+from tests.random_models import FAMILIES, random_decoder
+from tests.test_loop import PROMPT, draft_model, target_model
+from tests.tiny_models import VOCABULARY
+from tests.workspace import tiny_design
+
+CPU = torch.device("cpu")
+
+
+class Bench:
+    """One mode upon the prompt, decoded as a cell does: built once, run again and again."""
+
+    def __init__(self, runtime, form, k=0, budget=24, stop=(), bonus=False, rule=acceptance.exact,
+                 noise=0.1, reference=None, models=None, prompt=PROMPT):  # fmt: skip
+        self.runtime, self.form, self.k = runtime.Runtime(CPU, stop), form, k
+        target, draft = models or (target_model(), draft_model(noise))
+        capacity = len(prompt) + budget + self.runtime.slack
+        self.target, ids = Target(target, capacity), torch.tensor(prompt)
+        self.target.prefill(ids, 4)
+        self.drafter = None
+        if form != "step":
+            kind = ReferenceDrafter if reference else ModelDrafter
+            resources = Resources(self.runtime, capacity, lambda: draft, lambda: reference)
+            self.drafter = kind(resources)
+            self.drafter.prefill(ids, 4)
+        self.more = {"rule": rule, "bonus": bonus, "drafter": self.drafter}
+        with torch.inference_mode():
+            self.runtime.prepare(self.generation(budget, RoundClock()), k)
+
+    def generation(self, budget, watch, **more):
+        return Generation(self.target, self.runtime, budget, watch=watch, **self.more, **more)
+
+    @torch.inference_mode()
+    def run(self, budget, watch=None, **more):
+        self.target.restart()
+        if self.drafter:
+            self.drafter.restart()
+        self.runtime.reset_counts()
+        generation = self.generation(budget, watch or RoundClock(), **more)
+        generation.watch.start()
+        return decode(generation, self.form, self.k), generation
+
+
+@functools.cache
+def plain(budget=24, stop=()):
+    return Bench(eager, "step", budget=budget, stop=stop).run(budget)[0]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    k=st.integers(1, 9),
+    budget=st.integers(1, 24),
+    bonus=st.booleans(),
+    noise=st.sampled_from([0.0, 0.05, 0.1, 0.3, 5.0]),
+    stop=st.lists(st.integers(0, VOCABULARY - 1), max_size=3).map(tuple),
+    ignore=st.booleans(),
+)
+def test_a_trace_is_the_loops_own(k, budget, bonus, noise, stop, ignore):
+    ways = [
+        Bench(way, "folded", k, budget, stop, bonus, noise=noise).run(budget, ignore_stop=ignore)
+        for way in (eager, graph)
+    ]
+    (expected, host), (trace, own) = ways
+    assert trace == expected
+    assert own.committed == host.committed
+    assert own.target.cache.length <= own.length
+    assert own.drafter.cache.length <= own.length
+
+
+@pytest.mark.parametrize("stop", [(), tuple(range(0, VOCABULARY, 9))])
+@pytest.mark.parametrize("budget", [1, 2, 24])
+def test_plain_steps_are_the_loops_own(budget, stop):
+    trace, own = Bench(graph, "step", budget=budget, stop=stop).run(budget)
+    assert trace == plain(budget, stop)
+    assert own.target.cache.length == own.length - 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rounds_of_every_family_commit_the_loops_tokens(family):
+    """Random models accept little: rollbacks everywhere."""
+    models = [random_decoder(family, "cpu", torch.float32, num_hidden_layers=n) for n in (3, 2)]
+    prompt = torch.randint(models[0].vocabulary, (40,)).tolist()
+    shared = {"models": models, "prompt": prompt}
+    expected = Bench(eager, "step", budget=20, **shared).run(20)[0].tokens
+    assert Bench(graph, "step", budget=20, **shared).run(20)[0].tokens == expected
+    trace, _ = Bench(graph, "folded", 4, 20, bonus=True, **shared).run(20)
+    assert trace.tokens == expected
+    assert sum(trace.round_m) < sum(trace.round_k)
+
+
+def test_runs_repeat_and_a_shorter_one_between_them_leaves_no_trace():
+    bench = Bench(graph, "folded", 4, bonus=True)
+    built = bench.runtime._rounds
+    first, short, again = (bench.run(budget)[0] for budget in (24, 7, 24))
+    assert first == again
+    assert short.tokens == first.tokens[:7]
+    assert bench.runtime._rounds is built
+
+
+@pytest.mark.parametrize("bonus", [True, False])
+def test_the_reference_and_the_oracle(bonus):
+    tokens = plain().tokens
+    free = {"bonus": bonus, "rule": acceptance.all, "reference": tokens}
+    trace, _ = Bench(graph, "folded", 4, **free).run(24)
+    assert trace.tokens == tokens
+    assert trace.draft_calls == 0
+    assert trace == Bench(eager, "folded", 4, **free).run(24)[0]
+    oracle = {"bonus": bonus, "rule": acceptance.all, "noise": 5.0}
+    trace, _ = Bench(graph, "folded", 4, **oracle).run(24)
+    assert trace.round_m == trace.round_k
+    assert trace == Bench(eager, "folded", 4, **oracle).run(24)[0]
+
+
+def test_another_rule_is_refused():
+    relaxed = functools.partial(acceptance.relaxed, delta=1.0)
+    with pytest.raises(ValueError, match="'exact' or 'all'"):
+        Bench(graph, "folded", 4, rule=relaxed)
+
+
+def test_the_host_waits_at_most_once_a_round():
+    for form, k in (("step", 0), ("folded", 4)):
+        bench = Bench(graph, form, k, bonus=bool(k))
+        watch = RoundClock()
+        bench.run(24, watch)
+        assert 0 < bench.runtime.syncs.total() <= len(watch.round_s)
+        assert bench.runtime.h2d_copies == 1
+
+
+@pytest.mark.parametrize(("form", "k"), [("step", 0), ("folded", 4)])
+def test_rounds_and_phases_add_up_to_the_whole(form, k):
+    bench = Bench(graph, form, k, bonus=bool(k))
+    for clock in (RoundClock, lambda: PhaseClock(lambda: None)):
+        watch = clock()
+        trace, _ = bench.run(24, watch)
+        assert len(watch.round_s) == (len(trace.round_k) if k else 24)
+        assert sum(watch.round_s) == pytest.approx(watch.decode_s, rel=0.2)
+        assert len(watch.token_arrival_s) == 24
+        assert watch.token_arrival_s == sorted(watch.token_arrival_s)
+        assert watch.token_arrival_s[-1] <= watch.decode_s
+    phases = watch.phase_s
+    assert sum(phases.values()) == pytest.approx(sum(watch.round_s))
+    assert phases["repair"] == 0
+    assert phases["verify"] > 0 < phases["control"]
+    assert (phases["draft"] > 0) == bool(k)
+
+
+def test_durations_fall_to_rounds_and_phases():
+    marks = [1.0, *itertools.chain(*[(10.0, 20.0, 3.0)] * 2)]
+    parts = ["propose", "verify", "commit"]
+    rounds, phases = graph._durations(marks, parts, plain=False)
+    assert rounds == [34, 33]
+    assert phases == {"draft": 20, "verify": 40, "control": 7, "repair": 0}
+    rounds, _ = graph._durations([1.0, 5.0, 6.0], ["round"], plain=True)
+    assert rounds == [1, 5, 6]
+
+
+def test_a_cache_without_room_is_refused_before_the_first_step():
+    bench = Bench(graph, "folded", 4, 8, bonus=True)
+    with pytest.raises(CacheError, match="has room for"):
+        bench.run(200)
+
+
+def test_a_mode_asks_no_more_than_the_runtime_does(tmp_path):
+    plain_mode = {"drafter": "none", "runtime": "graph", "baseline": "ar"}
+    model = {**plain_mode, "drafter": "model", "k": 4, "round": "folded", "bonus": True}
+
+    def refusal(**changed):
+        with pytest.raises(DesignError) as fault:
+            design(**changed)
+        return str(fault.value)
+
+    def design(**changed):
+        modes = {"ar": plain_mode, "graph": {**model, **changed}}
+        return parse_design(tiny_design((tmp_path, tmp_path), modes=modes))
+
+    assert design().not_applicable("graph") == ""
+    assert "cannot run round: repair; it runs step, folded" in refusal(round="repair")
+    assert "cannot run acceptance: relaxed" in refusal(acceptance="relaxed", delta=1.0)
+    # Its parts are one replay: nothing to time apart.
+    assert design().component_places() == []
