@@ -74,9 +74,14 @@ class CellRun:
         # Blocks are cut to what remains of the budget, so nothing ever lies beyond it.
         capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
+        self.voice, draft_voice = resources.build_voices(
+            self.mode, cell["seed"], self.prompt, self.runtime
+        )
         self.drafter = resources.build_drafter(
             self.mode,
-            resources.Resources(self.runtime, capacity, load_draft, self._reference_tokens),
+            resources.Resources(
+                self.runtime, capacity, load_draft, self._reference_tokens, draft_voice
+            ),
         )
         self.rule = resources.acceptance_rule(self.mode)
         self.target = Target(target, capacity)
@@ -86,7 +91,9 @@ class CellRun:
         from engine.decoding.loop import Generation, decode
 
         budget = self.cell["new_tokens"]
-        generation = Generation(self.target, self.runtime, budget, ignore_stop=True)
+        generation = Generation(
+            self.target, self.runtime, budget, ignore_stop=True, voice=self.voice
+        )
         decode(generation, "step", 0)
         self.target.restart()
         return generation.committed
@@ -123,6 +130,7 @@ class CellRun:
             drafter=self.drafter,
             rule=self.rule,
             bonus=self.mode["bonus"],
+            voice=self.voice,
             watch=watch,
         )
         self.telemetry.begin()

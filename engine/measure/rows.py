@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-VERSION = 2
+VERSION = 3
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
@@ -41,6 +41,9 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "k": (_INT, True),
     "acceptance": (_TEXT, True),
     "delta": (_REAL, False),  # logits, of relaxed acceptance
+    "epsilon": (_REAL, False),  # a probability, of typical acceptance
+    "sampling": (_TEXT, False),  # JSON of the mode's block; null where it decodes greedily
+    "draft_sampling": (_TEXT, False),  # null where the draft samples as the target does
     "bonus": (_FLAG, True),
     "round": (_TEXT, True),
     "runtime": (_TEXT, True),
