@@ -132,6 +132,11 @@ class Design(Strict):
             if (baseline.runtime, baseline.numerics) != (runtime, mode.numerics):
                 same = "the same runtime" if runtime == mode.runtime else f"runtime {runtime}"
                 raise ValueError(f"the baseline of mode {name!r} must have {same} and numerics")
+            if baseline.sampling != mode.sampling:
+                raise ValueError(
+                    f"the baseline of mode {name!r} must have the same sampling, so that the two "
+                    "write the same kind of text"
+                )
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
             covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
@@ -214,6 +219,21 @@ class Design(Strict):
         if self.modes[mode].delta is not None and self.models.target.source == "synthetic":
             return "the pair is made up, so a gap in its logits says nothing about language"
         return composition.not_on_cpu(self.modes[mode].runtime) if self.device == "cpu" else ""
+
+    def drawing_modes(self) -> list[str]:
+        """Modes whose draft samples and whose rule claims the target's distribution.
+
+        Of the modes that run here; at temperature 0 there is nothing to draw.
+        """
+        return [
+            name
+            for name, mode in self.modes.items()
+            if mode.sampling is not None
+            and mode.sampling.temperature > 0
+            and mode.promise != "nothing"
+            and composition.needs_draft_model(mode.drafter)
+            and not self.not_applicable(name)
+        ]
 
     def reference_places(self) -> list[tuple[str, str, str]]:
         """(context, family, baseline) of every plain text that can be decoded here."""
@@ -298,7 +318,9 @@ class Design(Strict):
         drafted = {
             mode.baseline
             for mode in self.modes.values()
+            # What is predicted from the times is greedy decoding.
             if mode.drafter == "model"
+            and mode.sampling is None
             and not self.not_applicable(mode.baseline)
             # Where a round is one replay, its parts cannot be timed from outside.
             and not composition.runs_whole_rounds(mode.runtime)

@@ -14,8 +14,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from engine.decoding.acceptance import Case, Ruling
+from engine.decoding.sampling.voice import Greedy
+
 Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
-Rule = Callable[[Tensor, Tensor], Tensor]
+Rule = Callable[[Case], Ruling]
 
 
 class Stopwatch(Protocol):
@@ -64,22 +67,26 @@ class Runtime(Protocol):
     whole_rounds: Callable[[Generation, int], None] | None
 
     def upload(self, tokens: Sequence[Token]) -> Tensor: ...
-    def choose(self, logits: Tensor, name: str) -> Token: ...
+    def take(self, choice: Tensor, name: str) -> Token: ...
     def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
-    def judge(
-        self,
-        rule: Rule,
-        proposal: Sequence[Token],
-        block: Tensor,
-        judges: Tensor,
-        beyond: Tensor | None,
-    ) -> Judged: ...
+    def judge(self, rule: Rule, proposal: Sequence[Token], case: Case) -> Judged: ...
     def first_stop(self, values: Sequence[int]) -> int | None: ...
     def round_end(self) -> None: ...
 
 
+class Voice(Protocol):
+    """How the target's own tokens are chosen: see sampling/voice.py."""
+
+    def choose(
+        self, logits: Tensor, committed: Sequence[Token], block: Tensor | None = None
+    ) -> Tensor: ...
+
+
 class Drafter(Protocol):
     """Two verbs matter, propose and update; the rest keeps its cache honest.
+
+    `probabilities` is what each token of the last proposal was sampled from (float64
+    [k, vocabulary]); None for a drafter that does not sample.
 
     `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
     drafter with another coverage (a window, no cache) translates the number or ignores it.
@@ -87,6 +94,7 @@ class Drafter(Protocol):
 
     calls: int
     catchups: int
+    probabilities: Tensor | None
 
     def prefill(self, prompt: Tensor, chunk: int) -> None: ...
     def restart(self) -> None: ...
@@ -179,6 +187,7 @@ class Generation:
     drafter: Drafter | None = None
     rule: Rule | None = None
     bonus: bool = False
+    voice: Voice = field(default_factory=Greedy)
     watch: Stopwatch = field(default_factory=Unwatched)
     trace: Trace = field(default_factory=Trace)
     committed: list[Token] = field(default_factory=list)
@@ -207,8 +216,8 @@ class Generation:
         return len(values)
 
     def commit_choice(self, logits: Tensor, name: str) -> None:
-        """Append the greedy choice from logits [vocabulary]."""
-        token = self.runtime.choose(logits, name)
+        """Append the target's own choice from logits [vocabulary]."""
+        token = self.runtime.take(self.voice.choose(logits[None], self.committed), name)
         self.commit([token], self.runtime.values([token], name))
 
 
@@ -216,7 +225,7 @@ def decode(generation: Generation, form: str, k: int) -> Trace:
     """Run a prefilled generation to its budget or to an end-of-sequence token.
 
     `form` is a mode's `round`: step (no drafter), repair or folded. Caches must stand at the end
-    of the prompt. Greedy, batch 1.
+    of the prompt. Batch 1.
     """
     if generation.budget:
         (generation.runtime.whole_rounds or _FORMS[form])(generation, k)
@@ -257,17 +266,18 @@ def _repair_round(g: Generation, k: int) -> None:
 
     Where the block may end the generation, nobody would read the last row: d_k is not run.
     """
-    t, ends = g.length, k == g.remaining
+    t = g.length
     g.watch.enter("draft")
     proposal = g.drafter.propose(g.committed, k)
+    k = len(proposal)
+    ends = k == g.remaining
     g.watch.enter("verify")
     g.drafter.expect(t + k - 1)
     block = g.runtime.upload(proposal)
     rows = g.target.forward(block[:-1] if ends else block)
-    judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
+    logits = torch.cat([g.target.saved_next[None], rows if ends or g.bonus else rows[:-1]])
     g.watch.enter("control")
-    beyond = rows[-1] if g.bonus and not ends else None
-    judged = g.runtime.judge(g.rule, proposal, block, judges, beyond)
+    judged = _judge(g, proposal, block, logits)
     _commit_judged(g, t, k, proposal, judged)
     if g.done:
         return
@@ -313,16 +323,22 @@ def _folded_round(g: Generation, k: int) -> None:
     if k:
         g.watch.enter("draft")
         proposal = g.drafter.propose(g.committed, k)
+        k = len(proposal)
         g.drafter.expect(t + k - 1)
     g.watch.enter("verify")
     block = g.runtime.upload([g.committed[-1], *proposal])
     rows = g.target.forward(block if g.bonus else block[:-1])
     g.watch.enter("control")
-    beyond = rows[k] if g.bonus else None
-    judged = g.runtime.judge(g.rule, proposal, block[1:], rows[:k], beyond)
+    judged = _judge(g, proposal, block[1:], rows)
     _commit_judged(g, t, k, proposal, judged)
     if not g.done:
         g.target.cache.expect(g.length - 1)
+
+
+def _judge(g: Generation, proposal: list[Token], block: Tensor, logits: Tensor) -> Judged:
+    drafted = g.drafter.probabilities if proposal else None
+    case = Case(block, logits, g.committed, g.voice, drafted)
+    return g.runtime.judge(g.rule, proposal, case)
 
 
 def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> None:

@@ -68,6 +68,9 @@ class Bench:
         capacity = len(self.prompt) + TOKENS + runtime.slack
         target = Target(self.target, capacity, mode["numerics"] == "invariant")
         target.prefill(self.ids(self.prompt), self.design.prefill_chunk)
+        voice, draft_voice = resources.build_voices(
+            mode, self.design.seed, self.ids(self.prompt), runtime
+        )
         drafter = resources.build_drafter(
             mode,
             resources.Resources(
@@ -75,6 +78,7 @@ class Bench:
                 target.cache.capacity,
                 lambda: self.draft,
                 lambda: self.decode(mode["baseline"]).tokens,
+                draft_voice,
             ),
         )
         if drafter:
@@ -87,6 +91,7 @@ class Bench:
             drafter=drafter,
             rule=resources.acceptance_rule(mode),
             bonus=mode["bonus"],
+            voice=voice,
         )
         return decode(generation, mode["round"], mode["k"])
 

@@ -73,9 +73,14 @@ class CellRun:
         self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
         capacity = len(job["prompt"]) + cell["new_tokens"] + self.runtime.slack
+        self.voice, draft_voice = resources.build_voices(
+            self.mode, cell["seed"], self.prompt, self.runtime
+        )
         self.drafter = resources.build_drafter(
             self.mode,
-            resources.Resources(self.runtime, capacity, load_draft, self._reference_tokens),
+            resources.Resources(
+                self.runtime, capacity, load_draft, self._reference_tokens, draft_voice
+            ),
         )
         self.rule = resources.acceptance_rule(self.mode)
         self.target = Target(target, capacity, self.mode["numerics"] == "invariant")
@@ -85,7 +90,9 @@ class CellRun:
         from engine.decoding.loop import Generation, decode
 
         budget = self.cell["new_tokens"]
-        generation = Generation(self.target, self.runtime, budget, ignore_stop=True)
+        generation = Generation(
+            self.target, self.runtime, budget, ignore_stop=True, voice=self.voice
+        )
         decode(generation, "step", 0)
         self.target.restart()
         return generation.committed
@@ -133,6 +140,7 @@ class CellRun:
             drafter=self.drafter,
             rule=self.rule,
             bonus=self.mode["bonus"],
+            voice=self.voice,
             watch=watch,
         )
 

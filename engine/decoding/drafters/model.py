@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from engine.decoding.loop import Token
@@ -13,7 +14,7 @@ NEEDS_DRAFT_MODEL = True
 
 
 class Drafter:
-    """Greedy proposals of a draft model over a cache of its own.
+    """Proposals of a draft model over a cache of its own.
 
     The cache covers a prefix of the committed sequence: after a fully accepted block it lags by
     the last proposed token, which the draft has not seen as input.
@@ -22,10 +23,11 @@ class Drafter:
     def __init__(self, resources: Resources):
         self.model = resources.load_draft()
         self.step = self.model.forward  # a runtime may put its own in its place
-        self.runtime = resources.runtime
+        self.runtime, self.voice = resources.runtime, resources.draft_voice
         self.cache = self.model.new_cache(resources.capacity)
         self.calls = 0
         self.catchups = 0
+        self.probabilities: Tensor | None = None
         self._lags = False
         self._prompt_length = 0
         self._prompt_logits: Tensor | None = None
@@ -47,9 +49,15 @@ class Drafter:
     def propose(self, committed: Sequence[Token], k: int) -> list[Token]:
         """k tokens that continue the prompt and the committed tokens; k - 1 or k forwards."""
         self.catch_up(committed)
-        proposal = [self.runtime.choose(self._next, "draft_token")]
-        while len(proposal) < k:
-            proposal.append(self.runtime.choose(self._forward(proposal[-1:]), "draft_token"))
+        proposal, drafted, logits = [], [], self._next
+        while True:
+            choice, probs = self.voice.draw(logits[None], committed, proposal)
+            proposal.append(self.runtime.take(choice, "draft_token"))
+            drafted.append(probs)
+            if len(proposal) == k:
+                break
+            logits = self._forward(proposal[-1:])
+        self.probabilities = None if drafted[0] is None else torch.cat(drafted)
         return proposal
 
     def catch_up(self, committed: Sequence[Token]) -> None:
