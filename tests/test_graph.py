@@ -14,13 +14,14 @@ from engine.decoding.drafters.reference import Drafter as ReferenceDrafter
 from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import eager, graph
-from engine.design import DesignError, parse_design
+from engine.design import DesignError, load_design, parse_design
+from engine.figures import catalogue
 from engine.measure.clock import PhaseClock, RoundClock
 from engine.models.cache import CacheError
 from tests.random_models import FAMILIES, random_decoder
 from tests.test_loop import PROMPT, draft_model, target_model
 from tests.tiny_models import VOCABULARY
-from tests.workspace import tiny_design
+from tests.workspace import ROOT, tiny_design
 
 CPU = torch.device("cpu")
 
@@ -196,3 +197,18 @@ def test_a_mode_asks_no_more_than_the_runtime_does(tmp_path):
     assert "cannot run acceptance: relaxed" in refusal(acceptance="relaxed", delta=1.0)
     # Its parts are one replay: nothing to time apart.
     assert design().component_places() == []
+
+
+@pytest.mark.parametrize("name", ["h200", "h200-embedded"])
+def test_the_designs_for_a_gpu_measure_graphs_everywhere_and_the_rest_in_part(name):
+    design = load_design(ROOT / "config" / f"{name}.yaml")
+    whole = {mode for mode in design.modes if design.whole_grid(mode)}
+    assert whole == {"ar_graph", "graph"}
+    assert len(design.families) == 16
+    assert sorted(design.contexts) == [2048, 4096, 8192]
+    for mode in set(design.modes) - whole:
+        assert design.contexts_of(mode) == ["2048", "8192"]
+        assert len(design.families_of(mode)) == 4
+    assert {entry.name for entry in catalogue.wanted(design)} >= {"cuda_graph", "phase_o"}
+    # What was published stands beside at the same contexts; ranks say nothing of made-up text.
+    assert ("diagnosis" in {e.name for e in catalogue.wanted(design)}) == (not design.synthetic)
