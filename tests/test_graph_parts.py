@@ -4,6 +4,11 @@ On a CPU the steps run launch by launch; capturing them is for tests/test_cuda.p
 """
 
 import dataclasses
+import datetime
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -17,10 +22,17 @@ from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import device, graph_draft, graph_naive, graph_verify
 from engine.design import DesignError, parse_design
+from engine.measure.cell import _failed_row, _identity, work_of
+from engine.measure.child import Outcome
 from engine.measure.clock import RoundClock
+from engine.measure.job import OUT_OF_MEMORY_EXIT
+from engine.measure.rows import to_table
+from engine.models.fetching import fetch
+from engine.prompts import synthetic_prompt
 from tests.random_models import FAMILIES, random_decoder
 from tests.test_loop import PROMPT, draft_model, plain_tokens, target_model
-from tests.workspace import tiny_design
+from tests.tiny_models import SHAPE
+from tests.workspace import ROOT, tiny_design
 
 CPU = torch.device("cpu")
 
@@ -122,6 +134,59 @@ def test_how_far_it_came_is_told_where_memory_ends(monkeypatch):
     assert (built.graphs, built.pool_bytes) == (2, 14)
     assert built.planned > 2
     assert made[0].length > made[1].length  # largest first
+
+
+_STARVED = """
+from engine.decoding.crossings import Built
+from engine.measure import job
+
+def prepare(cell_run):
+    cell_run.runtime.built = Built(8, 3 << 30, planned=26)
+    raise MemoryError("no more")
+
+job.CellRun.prepare = prepare
+job.main()
+"""
+
+
+def test_a_cell_whose_memory_ends_while_graphs_are_made_is_a_row_that_says_how_far(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SPECSCALE_CACHE", str(tmp_path))
+    plan = {"contexts": [64], "acceptance": [0.5], "families": 1, "vocabulary": 256, "special": 8}
+    source = {"source": "synthetic", "shape": SHAPE, "plan": plan}
+    design = parse_design(
+        tiny_design(
+            (tmp_path, tmp_path), contexts=[64], prompts={"source": "synthetic"},
+            models={"target": source, "draft": source},
+        )
+    )  # fmt: skip
+    cell = design.cell("64", "news", "spec", 0)
+    job = work_of(
+        {role: vars(fetch(getattr(design.models, role), ROOT)) for role in ("target", "draft")}
+        | {"stop_ids": [248]},
+        synthetic_prompt(design, "64", "news"),
+    ) | {
+        "lock_held": 0.0,
+        "cell": design.resolved_cell(cell),
+        "parent": os.getpid(),
+        "result": str(tmp_path / "rows.json"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _STARVED], input=json.dumps(job), cwd=ROOT, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == OUT_OF_MEMORY_EXIT
+    assert "out of memory: no more" in done.stderr
+    reached = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
+    now = datetime.datetime.now(datetime.UTC)
+    outcome = Outcome("out_of_memory", "no more", reached, now, 0.0)
+    (row,) = to_table([_failed_row(_identity(design, cell), outcome)]).to_pylist()
+    assert (row["status"], row["graphs_captured"], row["graphs_planned"]) == (
+        "out_of_memory", 8, 26,
+    )  # fmt: skip
+    assert row["graph_pool_bytes"] == 3 << 30
+    assert row["round_s"] is None
 
 
 @torch.inference_mode()
