@@ -13,12 +13,15 @@ from engine.analysis.prediction import Predictor
 from engine.design import Cell, Design
 from engine.figures.study import Study
 from tests.synthetic_report import REPOSITORY, Tables, study_tables
-from tests.synthetic_rows import FAMILIES, Row, small_design
+from tests.synthetic_rows import FAMILIES, Row, failed_cell, small_design
 
 SPEEDS = {
-    "spec": 0.52, "phase_o": 0.55, "spec_folded": 0.62, "relaxed": 0.7, "relaxed_2": 0.74,
-    "oracle": 0.86, "oracle_bonus": 0.92, "draft_free": 4.3,
+    "spec": 0.52, "phase_o": 0.55, "spec_folded": 0.62, "folded_device": 0.64, "relaxed": 0.7,
+    "relaxed_2": 0.74, "oracle": 0.86, "oracle_bonus": 0.92, "draft_free": 4.3, "graph": 1.15,
+    "graph_draft": 0.77, "graph_verify": 0.75, "graph_naive": 0.9,
 }  # fmt: skip
+# How far one graph a position came before memory ended.
+NAIVE = {"graphs_captured": 8, "graphs_planned": 26, "graph_pool_bytes": 3 << 30}
 
 
 def modes(part: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
@@ -32,11 +35,17 @@ def modes(part: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
         "spec": repair,
         "phase_o": {**repair, "runtime": "device", "baseline": "ar_device", **only},
         "spec_folded": folded,
+        "folded_device": {**folded, "runtime": "device", "baseline": "ar_device", **only},
         "relaxed": {**repair, "acceptance": "relaxed", "delta": 1.0, **only},
         "relaxed_2": {**repair, "acceptance": "relaxed", "delta": 2.0, **only},
         "oracle": {**repair, "acceptance": "all", **only},
         "oracle_bonus": {**folded, "acceptance": "all", **only},
         "draft_free": {**folded, "drafter": "reference", "acceptance": "all", **only},
+        "ar_graph": {"drafter": "none", "baseline": "ar_graph", "runtime": "graph", **only},
+        "graph": {**folded, "runtime": "graph", "baseline": "ar_graph", **only},
+        "graph_draft": {**repair, "runtime": "graph_draft", "baseline": "ar_device", **only},
+        "graph_verify": {**repair, "runtime": "graph_verify", "baseline": "ar_device", **only},
+        "graph_naive": {**folded, "runtime": "graph_naive", "baseline": "ar_device", **only},
     }
 
 
@@ -73,8 +82,15 @@ def mechanism_study(
 
     def alter(row: Row) -> Row | None:
         if row["rounds"] and row["mode"] not in design.baselines:
-            row = {**row, "host_syncs": syncs[row["runtime"] == "device"] * row["rounds"]}
-        return plant(row)
+            row = {**row, "host_syncs": syncs[row["runtime"] != "eager"] * row["rounds"]}
+        if row["runtime"] == "graph_naive":
+            failed = failed_cell(row, "out_of_memory", "CUDA out of memory")
+            row = failed and failed | NAIVE
+        elif row["runtime"].startswith("graph"):
+            few = 5 if row["runtime"] == "graph_verify" else 4
+            built = {"graphs_captured": few, "graphs_planned": few, "graph_pool_bytes": 20 << 20}
+            row = {**row, **built}
+        return row and plant(row)
 
     made |= {"ratio": ratio, "alter": alter, "agreement": agreement}
     tables = study_tables(design, **made)

@@ -14,6 +14,7 @@ from engine.design import Cell, Design
 
 # What one round spends, in steps of the baseline: per drafted token, verification, repair, control.
 _DRAFT, _VERIFY, _REPAIR, _CONTROL = 0.3, 1.1, 0.9, 0.05
+_GRAPHED = 4.0  # how many times as fast a graph makes drafting
 
 
 def rng_of(*key: object) -> np.random.Generator:
@@ -103,8 +104,11 @@ def phase_seconds(design: Design, cell: Cell, work: dict[str, Any], total_s: flo
     rounds = work["rounds"]
     phases = np.zeros((rounds, 4))
     if mode.drafter == "model":
-        phases[:, 0] = _DRAFT * np.array(work["round_k"])
+        faster = _GRAPHED if mode.runtime in ("graph", "graph_draft") else 1.0
+        phases[:, 0] = _DRAFT / faster * np.array(work["round_k"])
     phases[:, 1] = _VERIFY if mode.speculative else 1.0
+    if mode.runtime == "graph_verify":
+        phases[:, 1] /= 2
     if not mode.speculative:
         phases[0, 1] = 0.0
     phases[:, 2] = _REPAIR * np.array(work["repaired"])

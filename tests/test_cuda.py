@@ -13,8 +13,10 @@ from engine.decoding.drafters.model import Drafter
 from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import device as phase_o
-from engine.decoding.runtimes import eager
+from engine.decoding.runtimes import eager, graph, graph_draft, graph_naive, graph_verify
 from engine.design import load_design
+from engine.kernels.step import why_not_fused
+from engine.measure.clock import PhaseClock, RoundClock
 from engine.models.fetching import fetch
 from engine.models.loading import load_decoder
 from engine.preparation.chat import chat_turn
@@ -135,3 +137,155 @@ def test_the_profiler_sees_no_copy_of_tokens_to_the_device(prompts):
     for seen, counted in copies.values():
         assert counted <= seen <= counted + 2
     assert copies[phase_o][1] == 0 < copies[eager][1]
+
+
+# --- graphs ---------------------------------------------------------------------------------
+
+
+class Built:
+    """One mode upon a prompt, built once and run again and again, as in a cell."""
+
+    def __init__(self, pair, prompt, runtime, form, k=4, budget=64):
+        device = torch.device("cuda")
+        self.runtime, self.form, self.k = runtime.Runtime(device), form, k if form != "step" else 0
+        capacity = len(prompt) + budget + self.runtime.slack
+        self.target, self.drafter = Target(pair[0], capacity), None
+        ids = torch.tensor(prompt, device=device)
+        with torch.inference_mode():
+            self.target.prefill(ids, 256)
+            if form != "step":
+                self.drafter = Drafter(Resources(self.runtime, capacity, lambda: pair[1]))
+                self.drafter.prefill(ids, 256)
+            self.runtime.prepare(self.generation(budget, RoundClock()), self.k)
+
+    def generation(self, budget, watch):
+        return Generation(
+            self.target, self.runtime, budget, ignore_stop=True, drafter=self.drafter,
+            rule=acceptance.exact, bonus=self.form == "folded", watch=watch,
+        )  # fmt: skip
+
+    @torch.inference_mode()
+    def run(self, watch=None, budget=64):
+        self.target.restart()
+        if self.drafter:
+            self.drafter.restart()
+        self.runtime.reset_counts()
+        generation = self.generation(budget, watch or RoundClock())
+        torch.cuda.synchronize()
+        generation.watch.start()
+        return decode(generation, self.form, self.k)
+
+
+@pytest.mark.parametrize("runtime", [graph, graph_draft, graph_verify, graph_naive])
+def test_graphs_are_exact_in_fp32(prompts, runtime):
+    """The twins' graphs, for the fused kernel computes in bf16 alone."""
+    pair = load_pair(torch.float32)
+    for prompt in prompts[:4]:
+        plain = run(pair, prompt, "step")[0].tokens
+        built = Built(pair, prompt, runtime, "folded")
+        assert built.run().tokens == plain
+        assert built.run(budget=20).tokens == plain[:20]
+        assert built.run().tokens == plain
+        assert built.runtime.built.graphs > 0
+        assert built.runtime.built.pool_bytes > 0
+        if runtime is graph:
+            assert Built(pair, prompt, graph, "step").run().tokens == plain
+        if runtime in (graph_draft, graph_verify):
+            assert Built(pair, prompt, runtime, "repair").run().tokens == plain
+
+
+@pytest.fixture(scope="module")
+def fused_pair():
+    pair = load_pair(torch.bfloat16)
+    if reason := why_not_fused(pair[0], 5):
+        pytest.skip(reason)
+    return pair
+
+
+def test_fused_speculation_is_plain_decoding_to_the_bit(fused_pair, prompts):
+    """Tokens, and what lies in the target's cache, in all families, with real weights."""
+    for prompt in prompts:
+        plain, spec = (Built(fused_pair, prompt, graph, form) for form in ("step", "folded"))
+        traces = [built.run() for built in (plain, spec)]
+        assert plain.runtime.built.kernels == spec.runtime.built.kernels == "fused"
+        assert traces[0].tokens == traces[1].tokens
+        caches = [built.target.cache for built in (plain, spec)]
+        assert caches[0].length == caches[1].length == len(prompt) + 63
+        for layer in range(fused_pair[0].config.layers):
+            for one, other in zip(
+                *(cache.view(layer, cache.length) for cache in caches), strict=True
+            ):
+                assert one.equal(other)
+
+
+def test_fast_numerics_would_have_differed(fused_pair, prompts):
+    """Of the decoder's own steps five rows have other bits than five steps have."""
+    target, differing = fused_pair[0], 0
+    with torch.inference_mode():
+        for prompt in prompts[:4]:
+            ids = torch.tensor(prompt, device="cuda")
+            cache = target.new_cache(len(ids))
+            target.prefill(ids[:-5], cache, 256)
+            together = target.forward(ids[-5:], cache, 5)
+            cache.trim(len(ids) - 5)
+            alone = torch.cat([target.forward(i[None], cache) for i in ids[-5:]])
+            differing += int((together != alone).any())
+    assert differing
+
+
+@pytest.mark.parametrize("form", ["step", "folded"])
+def test_whole_rounds_wait_once_a_round_at_most(fused_pair, prompts, form):
+    built = Built(fused_pair, prompts[0], graph, form)
+    built.run()
+    captured, watch = built.runtime.built.graphs, RoundClock()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trace = built.run(watch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert built.runtime.syncs.total() <= len(watch.round_s)
+    assert built.runtime.h2d_copies == 1
+    assert built.runtime.built.graphs == captured
+    # Behind the last token, when the clock has stopped: the record of k and m, and the state.
+    seen = sum("called a synchronizing" in str(w.message) for w in caught)
+    assert seen <= 4
+    assert trace.target_calls == (63 if form == "step" else len(trace.round_k))
+
+
+@pytest.mark.parametrize("form", ["step", "folded"])
+def test_the_streams_clock_agrees_with_the_hosts(fused_pair, prompts, form):
+    built = Built(fused_pair, prompts[0], graph, form)
+    built.run()
+    walls = []
+    for clock in (RoundClock, lambda: PhaseClock(lambda: None)):
+        watch = clock()
+        built.run(watch)
+        assert watch.stream_s == pytest.approx(watch.decode_s, rel=0.03)
+        walls.append(watch.decode_s)
+    assert sum(watch.phase_s.values()) == pytest.approx(watch.stream_s, rel=1e-6)
+    assert walls[1] == pytest.approx(walls[0], rel=0.15)
+
+
+def test_memory_that_ends_is_told_with_how_far_graphs_came(prompts):
+    """A graph a position, with too little memory for all of them."""
+    pair = load_pair(torch.bfloat16)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    room = torch.cuda.memory_reserved() + (512 << 20)
+    torch.cuda.set_per_process_memory_fraction(room / total)
+    runtimes = []
+
+    class Kept:
+        Runtime = staticmethod(
+            lambda device: runtimes.append(graph_naive.Runtime(device)) or runtimes[-1]
+        )
+
+    try:
+        with pytest.raises((torch.OutOfMemoryError, RuntimeError)):
+            Built(pair, prompts[0] * 8, Kept, "folded")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    built = runtimes[0].built
+    assert 0 <= built.graphs < built.planned

@@ -14,13 +14,14 @@ from engine.decoding.drafters.reference import Drafter as ReferenceDrafter
 from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import eager, graph
-from engine.design import DesignError, parse_design
+from engine.design import DesignError, load_design, parse_design
+from engine.figures import catalogue
 from engine.measure.clock import PhaseClock, RoundClock
 from engine.models.cache import CacheError
 from tests.random_models import FAMILIES, random_decoder
 from tests.test_loop import PROMPT, draft_model, target_model
 from tests.tiny_models import VOCABULARY
-from tests.workspace import tiny_design
+from tests.workspace import ROOT, tiny_design
 
 CPU = torch.device("cpu")
 
@@ -72,12 +73,13 @@ def plain(budget=24, stop=()):
     noise=st.sampled_from([0.0, 0.05, 0.1, 0.3, 5.0]),
     stop=st.lists(st.integers(0, VOCABULARY - 1), max_size=3).map(tuple),
     ignore=st.booleans(),
+    ahead=st.integers(0, 2),
 )
-def test_a_trace_is_the_loops_own(k, budget, bonus, noise, stop, ignore):
-    ways = [
-        Bench(way, "folded", k, budget, stop, bonus, noise=noise).run(budget, ignore_stop=ignore)
-        for way in (eager, graph)
-    ]
+def test_a_trace_is_the_loops_own(k, budget, bonus, noise, stop, ignore, ahead):
+    """Whatever is queued while the host looks, as it is on a GPU."""
+    benches = [Bench(way, "folded", k, budget, stop, bonus, noise=noise) for way in (eager, graph)]
+    benches[1].runtime._ahead = ahead
+    ways = [bench.run(budget, ignore_stop=ignore) for bench in benches]
     (expected, host), (trace, own) = ways
     assert trace == expected
     assert own.committed == host.committed
@@ -87,9 +89,13 @@ def test_a_trace_is_the_loops_own(k, budget, bonus, noise, stop, ignore):
 
 @pytest.mark.parametrize("stop", [(), tuple(range(0, VOCABULARY, 9))])
 @pytest.mark.parametrize("budget", [1, 2, 24])
-def test_plain_steps_are_the_loops_own(budget, stop):
-    trace, own = Bench(graph, "step", budget=budget, stop=stop).run(budget)
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_plain_steps_are_the_loops_own(budget, stop, ahead):
+    bench, watch = Bench(graph, "step", budget=budget, stop=stop), RoundClock()
+    bench.runtime._ahead = ahead
+    trace, own = bench.run(budget, watch)
     assert trace == plain(budget, stop)
+    assert len(watch.round_s) == len(trace.tokens)
     assert own.target.cache.length == own.length - 1
 
 
@@ -104,6 +110,48 @@ def test_rounds_of_every_family_commit_the_loops_tokens(family):
     trace, _ = Bench(graph, "folded", 4, 20, bonus=True, **shared).run(20)
     assert trace.tokens == expected
     assert sum(trace.round_m) < sum(trace.round_k)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_logits_and_caches_are_the_loops_after_rollbacks(family):
+    """In float32, where the order of a sum moves the last bits only."""
+    models = [random_decoder(family, "cpu", torch.float32, num_hidden_layers=n) for n in (3, 2)]
+    prompt = torch.randint(models[0].vocabulary, (40,)).tolist()
+    shared = {"models": models, "prompt": prompt, "bonus": True, "budget": 21}
+    host, own = (Bench(way, "folded", 4, **shared) for way in (eager, graph))
+    traces = [bench.run(21)[0] for bench in (host, own)]
+    assert traces[0] == traces[1]
+    length = own.target.cache.length
+    assert host.target.cache.length >= length == len(prompt) + 20
+    for layer in range(3):
+        for one, other in zip(
+            *(bench.target.cache.view(layer, length) for bench in (host, own)), strict=True
+        ):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    # The last verification's logits, against one forward over the same tokens.
+    begin = 21 - 1 - (traces[1].round_m[-1] + 1)
+    block = torch.tensor(traces[1].tokens[begin : begin + 1])
+    host.target.cache.trim(len(prompt) + begin)
+    expected = host.target.forward(block)[0]
+    logits = own.runtime._rounds.target_step.logits
+    torch.testing.assert_close(logits[0], expected, atol=1e-4, rtol=1e-4)
+
+
+class Again:
+    """Stands for a captured part: the same launches, one by one."""
+
+    def __init__(self, part):
+        self.replay = part
+
+
+def test_replayed_parts_do_what_the_round_does():
+    bench = Bench(graph, "folded", 4, bonus=True)
+    expected, rounds = bench.run(24)[0], bench.runtime._rounds
+    parts = ("round", "propose", "verify", "commit")
+    rounds.graphs = {name: Again(getattr(rounds, name)) for name in parts}
+    for clock in (RoundClock, lambda: PhaseClock(lambda: None)):
+        assert bench.run(24, clock())[0] == expected
 
 
 def test_runs_repeat_and_a_shorter_one_between_them_leaves_no_trace():
@@ -196,3 +244,18 @@ def test_a_mode_asks_no_more_than_the_runtime_does(tmp_path):
     assert "cannot run acceptance: relaxed" in refusal(acceptance="relaxed", delta=1.0)
     # Its parts are one replay: nothing to time apart.
     assert design().component_places() == []
+
+
+@pytest.mark.parametrize("name", ["h200", "h200-embedded"])
+def test_the_designs_for_a_gpu_measure_graphs_everywhere_and_the_rest_in_part(name):
+    design = load_design(ROOT / "config" / f"{name}.yaml")
+    whole = {mode for mode in design.modes if design.whole_grid(mode)}
+    assert whole == {"ar_graph", "graph"}
+    assert len(design.families) == 16
+    assert sorted(design.contexts) == [2048, 4096, 8192]
+    for mode in set(design.modes) - whole:
+        assert design.contexts_of(mode) == ["2048", "8192"]
+        assert len(design.families_of(mode)) == 4
+    assert {entry.name for entry in catalogue.wanted(design)} >= {"cuda_graph", "phase_o"}
+    # What was published stands beside at the same contexts; ranks say nothing of made-up text.
+    assert ("diagnosis" in {e.name for e in catalogue.wanted(design)}) == (not design.synthetic)

@@ -63,6 +63,20 @@ def test_a_row_has_the_bits_of_a_step_of_one(family, dtype, rows, length, seed):
             assert one.equal(other)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_a_row_of_the_embedded_pairs_shape_has_the_bits_of_a_step_of_one(dtype):
+    """All widths are the embedded target's; fewer layers, and a part of its vocabulary."""
+    decoder = random_decoder(
+        "smollm2", "cpu", dtype, intermediate_size=1536, num_hidden_layers=2, vocab_size=8192
+    )
+    text = torch.randint(decoder.vocabulary, (305,), generator=torch.Generator().manual_seed(1))
+    for way, kind in ((rows_of, True), (static_rows_of, RowsApart)):
+        together, apart = (way(decoder, text[300:], text[:300], kind, so) for so in (True, False))
+        for one, other in zip(together, apart, strict=True):
+            assert one.equal(other)
+
+
 @pytest.fixture(scope="module")
 def hard():
     """Three families of a target whose choices hang on the last bits, and a draft."""

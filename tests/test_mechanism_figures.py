@@ -21,6 +21,7 @@ from engine.figures import (
     acceptance,
     break_even,
     catalogue,
+    cuda_graph,
     diagnosis,
     draft_free,
     marks,
@@ -48,6 +49,7 @@ DRAWN = {
     "diagnosis": diagnosis,
     "relaxed": relaxed,
     "oracles": oracles,
+    "cuda_graph": cuda_graph,
     "draft_free": draft_free,
     "waterfall": waterfall,
     "predicted": predicted,
@@ -72,12 +74,11 @@ def said(name: str, study: Study) -> str:
         return DRAWN[name].draw(study)[1]
 
 
-def test_every_entry_of_the_catalogue_has_a_drawing_but_one():
-    names = [entry.name for entry in catalogue.CATALOGUE]
-    assert [name for name in names if name not in DRAWN] == ["cuda_graph"]
+def test_every_entry_of_the_catalogue_has_a_drawing():
+    assert [entry.name for entry in catalogue.CATALOGUE] == list(DRAWN)
     assert [entry.name for entry in catalogue.wanted(mechanism_design())] == list(DRAWN)
     for entry in catalogue.CATALOGUE:
-        assert (REPOSITORY / f"engine/figures/{entry.name}.py").exists() == (entry.name in DRAWN)
+        assert (REPOSITORY / f"engine/figures/{entry.name}.py").exists()
 
 
 def test_the_catalogue_is_plain_data():
@@ -111,7 +112,7 @@ def test_without_a_draft_model_there_is_no_trace():
     ar = {"drafter": "none", "baseline": "ar"}
     free = {"drafter": "reference", "k": 4, "acceptance": "all", "round": "folded", "bonus": True}
     missing = lacks(modes={"ar": ar, "draft_free": {**free, "baseline": "ar"}})
-    assert set(missing) == set(DRAWN) - {"draft_free", "waterfall"} | {"cuda_graph"}
+    assert set(missing) == set(DRAWN) - {"draft_free", "waterfall"}
     assert lacks(instrumented=[0, 0])["waterfall"].startswith("no run of the design")
     assert all(lacks(modes={"ar": ar}).values())
 
@@ -211,7 +212,8 @@ def test_the_waterfall_shows_the_whole_grid_and_its_intervals(tmp_path):
 
 def test_predictions_are_counted_inside():
     shown = predicted.curves(made())
-    assert {curve.modes for curve in shown} == {("spec",), ("phase_o",), ("spec_folded",)}
+    named = ("spec", "phase_o", "spec_folded", "folded_device")
+    assert {curve.modes for curve in shown} == {(name,) for name in named}
     frame = pd.DataFrame({"inside": [True, False, True], "gated": [True] * 3})
     frame = frame.assign(r=0.5, low=0.45, high=[0.55, 0.55, 0.75])
     assert predicted.message(shown, frame).endswith(
@@ -302,6 +304,38 @@ def test_diagnosis_gives_the_shares_at_the_published_limits(agreement, low, high
     shares = [int(n) for n in re.findall(r"(\d+)%", diagnosis.message(ranks, gaps))]
     assert len(shares) == 2
     assert all(low <= share <= high for share in shares)
+
+
+def test_graphs_say_what_they_speed_up_and_how_far_the_naive_way_came():
+    study = made()
+    told = said("cuda_graph", study)
+    assert re.match(r"Graphs make drafting [\d.-]+ times as fast and verification [\d.-]+", told)
+    assert "with one a position, memory ends after 8 of 26" in told
+    assert "whole rounds as one graph reach R 1.1" in told
+    gains = cuda_graph.gains_of(study)
+    assert {(g.mode, g.phase) for g in gains} == {
+        ("graph", "draft"), ("graph", "verify"), ("graph_draft", "draft"),
+        ("graph_verify", "verify"),
+    }  # fmt: skip
+    assert cuda_graph.counterpart(study, "graph_draft") == "phase_o"
+    naive = [pool for pool in cuda_graph.pools_of(study) if pool.mode == "graph_naive"]
+    assert [(p.graphs, p.planned, p.ended) for p in naive] == [(8, 26, "out of memory")]
+    assert naive[0].whole == pytest.approx(3 * 26 / 8)
+
+
+def test_a_gain_is_the_ratio_of_the_same_phase():
+    """Twice the time a token without graphs, whatever the whole takes."""
+
+    def twice(row):
+        if row["mode"] == "phase_o" and row.get("draft_s"):
+            row = {**row, "draft_s": 2.0 * row["proposed"]}
+        if row["mode"] == "graph_draft" and row.get("draft_s"):
+            row = {**row, "draft_s": 0.5 * row["proposed"]}
+        return row
+
+    gains = cuda_graph.gains_of(mechanism_study(alter=twice)[0])
+    found = [g.ratio for g in gains if g.mode == "graph_draft"]
+    assert found == pytest.approx([4.0, 4.0])
 
 
 # --- what has no measurement --------------------------------------------------------------

@@ -76,6 +76,9 @@ def test_rows_say_what_was_built_and_waited_for(done):
             assert row["kernels"] == "twins"
             assert row["graphs_captured"] == row["graph_pool_bytes"] == row["timed_captures"] == 0
             assert row["capture_s"] >= 0
+            parts = [row[f"startup_{part}_s"] for part in ("import", "device", "weights")]
+            assert sum(parts) == pytest.approx(row["startup_s"])
+            assert min(parts) >= 0
             assert row["decode_event_s"] is None
             assert 0 < row["host_syncs"] <= row["rounds"] == len(row["round_s"])
             assert len(row["token_arrival_s"]) == row["new_tokens"]

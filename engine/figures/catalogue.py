@@ -56,9 +56,7 @@ def _drafts(mode: Mode) -> bool:
 
 def _phase_o(design: Design) -> str:
     kept = [
-        name
-        for name, mode in design.modes.items()
-        if mode.speculative and composition.not_on_cpu(mode.runtime)
+        name for name, mode in design.modes.items() if mode.speculative and mode.runtime == "device"
     ]
     if not kept:
         return "no mode of the design keeps the round's decisions on the device (runtime: device)"
@@ -88,9 +86,9 @@ def _oracles(design: Design) -> str:
 
 
 def _cuda_graph(design: Design) -> str:
-    if any(mode.runtime.startswith("graph") for mode in design.modes.values()):
-        return "this version measures its modes but has no drawing of them"
-    return "it needs a GPU, and modes whose runtime captures graphs; this design has none"
+    if not any(mode.runtime.startswith("graph") for mode in design.modes.values()):
+        return "no mode of the design captures graphs (runtime: graph and its kin)"
+    return "it needs a GPU: on a CPU there is nothing to capture" if design.device == "cpu" else ""
 
 
 def _draft_free(design: Design) -> str:
@@ -159,7 +157,16 @@ CATALOGUE = (
         "as the others do; their text is not the target's.",
         _oracles,
     ),
-    Entry("cuda_graph", "CUDA graphs", ("rows",), "", _cuda_graph),
+    Entry(
+        "cuda_graph",
+        "CUDA graphs",
+        ("rows",),
+        "How many times as fast drafting and verification are as graphs, each against the same "
+        "mode with the loop on the device: a proposed token's time, and a round's. What the "
+        "graphs' memory pools hold, and how far one graph a position comes before memory ends. R "
+        "of whole rounds as one graph, against plain decoding by graphs.",
+        _cuda_graph,
+    ),
     Entry(
         "draft_free",
         "If drafts were perfect and free",

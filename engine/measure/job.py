@@ -44,6 +44,7 @@ class CellRun:
         from engine.decoding.loop import Target
         from engine.models.loading import FetchedModel, load_decoder
 
+        imported = time.perf_counter()
         self.torch = torch
         self.job = job
         self.cell = cell = job["cell"]
@@ -57,6 +58,8 @@ class CellRun:
             total = torch.cuda.get_device_properties(0).total_memory
             fraction = cell["memory_limit_gib"] * 2**30 / total
             torch.cuda.set_per_process_memory_fraction(min(1.0, fraction))
+        torch.zeros(1, device=self.device)
+        reached = time.perf_counter()
         dtype = getattr(torch, cell["dtype"])
         vocabulary = job["target"]["vocabulary"]
         target = load_decoder(
@@ -84,6 +87,14 @@ class CellRun:
         )
         self.rule = resources.acceptance_rule(self.mode)
         self.target = Target(target, capacity, self.mode["numerics"] == "invariant")
+        self.runtime.wait()
+        ready = time.perf_counter()
+        self.startup = {
+            "startup_s": ready - job["lock_held"],
+            "startup_import_s": imported - job["lock_held"],
+            "startup_device_s": reached - imported,
+            "startup_weights_s": ready - reached,
+        }
 
     def _reference_tokens(self) -> list:
         """What plain decoding commits in this very process, with this runtime: the baseline."""
@@ -269,7 +280,6 @@ class CellRun:
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """All rows of one cell, as far as this process knows them (cell.py adds the identity)."""
     cell_run = CellRun(job)
-    startup = time.perf_counter() - job["lock_held"]
     target_prefill, draft_prefill = cell_run.prefill()
     try:
         capture = cell_run.prepare()
@@ -308,7 +318,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     cell_end = time.perf_counter()
     for row in rows:
         row |= {
-            "startup_s": startup,
+            **cell_run.startup,
             "target_prefill_s": target_prefill,
             "draft_prefill_s": draft_prefill,
             "capture_s": capture,
@@ -357,11 +367,14 @@ def _leave(rows: list[dict[str, Any]], job: dict[str, Any]) -> None:
 OUT_OF_MEMORY_EXIT = 86
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     # torch's CPU allocator raises a plain RuntimeError
-    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
+        return True
+    # The end of a capture that memory broke off may complain in its own words.
+    return error.__context__ is not None and _is_out_of_memory(error.__context__)
 
 
 if __name__ == "__main__":

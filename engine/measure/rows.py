@@ -58,7 +58,10 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "monotonic_end": (_REAL, True),
     "cell_monotonic_start": (_REAL, True),  # the whole measuring process, lock held
     "cell_monotonic_end": (_REAL, True),
-    "startup_s": (_REAL, False),  # lock held to models loaded
+    "startup_s": (_REAL, False),  # lock held to models loaded, in the three parts below
+    "startup_import_s": (_REAL, False),  # process and imports
+    "startup_device_s": (_REAL, False),  # telemetry and the device's context
+    "startup_weights_s": (_REAL, False),  # both models and their caches
     "target_prefill_s": (_REAL, False),
     "draft_prefill_s": (_REAL, False),
     "decode_s": (_REAL, False),
@@ -68,7 +71,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "verify_s": (_REAL, False),
     "repair_s": (_REAL, False),
     "control_s": (_REAL, False),
-    "capture_s": (_REAL, False),
+    "capture_s": (_REAL, False),  # kernels compiled or read, buffers, graphs
     "token_arrival_s": (_REALS, False),  # since decode start, one per committed token
     # work
     "prompt_tokens": (_INT, False),

@@ -1,0 +1,269 @@
+"""What CUDA graphs do for one part of the round, what they take, and what they give in the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from engine.figures import marks, published, ratio_axis, style
+from engine.figures.memory import CARD
+from engine.figures.message import families_of, joined, lengths, span
+from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import NothingToShow, Study, qualified, ratio_of
+
+_ABOVE, _BELOW = 0.26, 0.5
+_GIB = 2.0**30
+# A phase, what one round's share of it is counted by, and its name in the published table.
+_PHASES = {"draft": ("proposed", "drafting"), "verify": ("rounds", "verification")}
+_NAIVE = "graph_naive"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as fast a phase is with graphs as without; the middle half of families."""
+
+    context: str
+    mode: str
+    phase: str
+    ratio: float
+    low: float
+    high: float
+    families: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the graphs of a mode hold at one context, GiB, and how many there are of how many."""
+
+    context: str
+    mode: str
+    gib: float
+    graphs: int
+    planned: int
+    ended: str
+
+    @property
+    def whole(self) -> float:
+        """What all planned graphs would hold, were the others like these."""
+        return self.gib * self.planned / self.graphs if self.graphs else math.nan
+
+
+def draw(study: Study) -> tuple[Figure, str]:
+    """The figure and its message."""
+    gains, pools = gains_of(study), pools_of(study)
+    modes = study.modes_that(lambda mode: mode["runtime"] == "graph")
+    entries = [entry for entry in study.entries(modes) if ratio_of(entry)]
+    said = message(gains, pools, entries)
+    ratios = [
+        marks.verdict_row(e, label=f"{e['mode']}, {lengths([str(e['context'])])}") for e in entries
+    ]
+    gain_labels = [_gain_label(gain) for gain in gains]
+    pool_labels = [_pool_label(pool) for pool in pools]
+    texts = [line for label in (*gain_labels, *pool_labels) for line in label.split("\n")]
+    left = max(marks.left_of(ratios), 0.2 + max(style.text_width(t, style.SMALL_PT) for t in texts))
+    blocks = [
+        (gain_labels, "How many times as fast", _gains),
+        (pool_labels, "Memory pools of the graphs", _pools),
+    ]
+    shown = [block for block in blocks if block[0]]
+    spaces = [
+        Space(_ABOVE, marks.ROW * (len(labels) - 1 + 2 * marks.PAD), _BELOW) for labels, *_ in shown
+    ]
+    if ratios:
+        spaces.append(Space(_ABOVE, marks.height(ratios), _BELOW))
+    figure, axes = lay_out(
+        Grid(1, left, style.TALL_IN - left - 0.1, 0),
+        spaces,
+        said,
+        study.synthetic,
+        _legend(gains, pools, ratios, study),
+        _notes(pools, ratios, study.published),
+    )
+    for ax, (labels, title, panel) in zip(axes, shown, strict=False):
+        panel(ax, labels, gains, pools, study.published)
+        style.head(ax, title)
+    if ratios:
+        counted = marks.counts(row.ratio for row in ratios)
+        marks.draw(axes[-1], ratios, marks.span_of(ratios), f"R, log scale; {counted}")
+        style.head(axes[-1], "End to end")
+    return figure, said
+
+
+def gains_of(study: Study) -> list[Gain]:
+    """Each phase that a mode graphs, against the same mode with the loop on the device."""
+    rows = study.tables["rows"]
+    timed = rows[rows["status"].eq("ok") & rows["instrumented"].eq(True)]
+    found = []
+    for mode in study.modes_that(lambda mode: mode["runtime"].startswith("graph")):
+        without = counterpart(study, mode)
+        for phase in _graphed(study.modes[mode]["runtime"]) if without else []:
+            for context in study.contexts:
+                here = timed[timed["context"] == context]
+                ratios = _per_round(here, without, phase) / _per_round(here, mode, phase)
+                ratios = ratios.dropna()
+                if len(ratios):
+                    middle, low, high = np.quantile(ratios, [0.5, 0.25, 0.75])
+                    found.append(Gain(context, mode, phase, middle, low, high, len(ratios)))
+    return found
+
+
+def counterpart(study: Study, mode: str) -> str | None:
+    """The mode of the design that differs in its runtime alone and keeps rounds on the device."""
+
+    def rest(name: str) -> dict:
+        left_out = ("runtime", "numerics", "baseline", "only")
+        return {key: v for key, v in study.modes[name].items() if key not in left_out}
+
+    alike = study.modes_that(lambda other: other["runtime"] == "device")
+    return next((other for other in alike if rest(other) == rest(mode)), None)
+
+
+def pools_of(study: Study) -> list[Pool]:
+    """What the graphs of each mode held, plain modes included, at the context that took most."""
+    rows = study.tables["rows"]
+    found = []
+    for mode, composition in study.modes.items():
+        of_mode = []
+        for context in study.contexts:
+            here = rows[(rows["context"] == context) & (rows["mode"] == mode)]
+            here = here[here["graphs_planned"].fillna(0).gt(0)]
+            if composition["runtime"].startswith("graph") and len(here):
+                # The row that came least far says whether memory was enough for all.
+                row = here.sort_values("graphs_captured").iloc[0]
+                ended = "" if row["status"] == "ok" else str(row["status"]).replace("_", " ")
+                held = float(here["graph_pool_bytes"].max()) / _GIB
+                counts = (int(row[name]) for name in ("graphs_captured", "graphs_planned"))
+                of_mode.append(Pool(context, mode, held, *counts, ended))
+        found += sorted(of_mode, key=lambda pool: (bool(pool.ended), pool.gib))[-1:]
+    return found
+
+
+def message(gains: list[Gain], pools: list[Pool], entries: list[dict]) -> str:
+    """The gain of each part, how far the naive way came, and R in the end."""
+    parts = []
+    for phase, (_, name) in _PHASES.items():
+        of_phase = [g.ratio for g in gains if g.phase == phase]
+        if of_phase:
+            parts.append(f"{name} {span(of_phase, 1)} times as fast")
+    sentence = f"Graphs make {joined(parts)}" if parts else ""
+    short = [pool for pool in pools if pool.ended]
+    if short:
+        worst = max(short, key=lambda pool: pool.planned - pool.graphs)
+        told = f"ith one a position, memory ends after {worst.graphs} of {worst.planned}"
+        sentence = f"{sentence}; w{told}" if sentence else f"W{told}"
+    ratios = [ratio_of(entry) for entry in entries]
+    if ratios:
+        told = f"whole rounds as one graph reach R {span(ratio.r for ratio in ratios)}"
+        sentence = f"{sentence}; {told}" if sentence else f"W{told[1:]}"
+        return qualified(sentence, all(ratio.gated for ratio in ratios))
+    if not sentence:
+        raise NothingToShow("no mode that captures graphs was measured")
+    return sentence
+
+
+def _graphed(runtime: str) -> list[str]:
+    """The phases that a runtime's graphs hold and that can be timed apart."""
+    return {"graph": ["draft", "verify"], "graph_draft": ["draft"], "graph_verify": ["verify"]}.get(
+        runtime, []
+    )
+
+
+def _per_round(rows: pd.DataFrame, mode: str, phase: str) -> pd.Series:
+    """Seconds of a phase by family: a proposed token's for drafting, a round's for verification."""
+    here = rows[rows["mode"] == mode]
+    each = here[f"{phase}_s"].where(lambda s: s > 0) / here[_PHASES[phase][0]]
+    return each.groupby(here["family"]).median()
+
+
+def _gain_label(gain: Gain) -> str:
+    name = f"{gain.mode}: {_PHASES[gain.phase][1]}"
+    return f"{name}\n{lengths([gain.context])}, {gain.ratio:.2f}"
+
+
+def _pool_label(pool: Pool) -> str:
+    size = f"{pool.gib:.2g} GiB" if pool.gib >= 0.01 else "under 0.01 GiB"
+    some = f"{pool.graphs}" if pool.graphs == pool.planned else f"{pool.graphs} of {pool.planned}"
+    return f"{pool.mode}, {lengths([pool.context])}\n{size}, {some} graphs"
+
+
+def _gains(ax: Axes, labels: list[str], gains: list[Gain], _, table: pd.DataFrame) -> None:
+    theirs = {phase: published.span_of(table, f"graph_{phase}_local_speedup") for phase in _PHASES}
+    own = [x for gain in gains for x in (gain.low, gain.high)]
+    ratio_axis.apply(ax, *ratio_axis.limits(own, [x for span_ in theirs.values() if span_
+                                                  for x in span_]))  # fmt: skip
+    marks.row_axis(ax, labels)
+    edge = ax.get_xlim()[1]
+    for y, gain in enumerate(gains):
+        if theirs[gain.phase] and theirs[gain.phase][0] < edge:
+            low, high = theirs[gain.phase]
+            ax.plot([low, min(high, edge)], [y + 0.22] * 2, color=style.OUT, linewidth=5, alpha=0.5,
+                    solid_capstyle="butt", zorder=2)  # fmt: skip
+        marks.mark(ax, y - 0.12, gain.mode, gain.ratio, (gain.low, gain.high))
+    ax.tick_params(axis="x", labelsize=style.SMALL_PT + 0.5)
+    families = families_of(gain.families for gain in gains)
+    ax.set_xlabel(f"times as fast, log; {families}", fontsize=style.LABEL_PT)
+
+
+def _pools(ax: Axes, labels: list[str], _, pools: list[Pool], table: pd.DataFrame) -> None:
+    marks.row_axis(ax, labels)
+    for y, pool in enumerate(pools):
+        colour, _ = style.mode_look(pool.mode)
+        bar = {"edgecolor": style.INK, "linewidth": 0.6}
+        ax.barh(y, pool.gib, 0.5, color=colour, alpha=0.75, **bar)
+        if pool.ended and pool.graphs:
+            rest = pool.whole - pool.gib
+            ax.barh(y, rest, 0.5, left=pool.gib, color="white", hatch="////", **bar)
+    most = max([pool.whole if pool.ended and pool.graphs else pool.gib for pool in pools])
+    end = 1.08 * max(most, CARD)
+    ax.axvline(CARD, color=style.ALARM, linestyle="--", linewidth=1.4)
+    local = published.span_of(table, "graph_local_pool")
+    naive = published.lookup(table, "graph_naive_pool_extrapolated", "")
+    if local:
+        ax.axvspan(*local, color=style.FAINT, linewidth=0, zorder=0.5)
+    if naive and naive.value < end:
+        ax.axvline(naive.value, color=style.OUT, linestyle=":", linewidth=1.4)
+    ax.set_xlim(0, end)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.tick_params(axis="x", labelsize=style.SMALL_PT + 0.5)
+    ax.set_xlabel("GiB", fontsize=style.LABEL_PT)
+
+
+def _legend(gains: list[Gain], pools: list[Pool], ratios: list[marks.Row], study: Study) -> list:
+    handles = []
+    if gains:
+        handles += [
+            Line2D([], [], color=style.INK, marker="|", markersize=7, linewidth=1.6,
+                   label="as fast: the middle half of the families"),
+            Line2D([], [], color=style.OUT, linewidth=5, alpha=0.5,
+                   label="published range, other hardware"),
+        ]  # fmt: skip
+    if pools:
+        handles.append(Line2D([], [], color=style.ALARM, linestyle="--", label="an 8 GB card"))
+    return [*handles, *marks.row_handles(ratios, study.level)]
+
+
+def _notes(pools: list[Pool], ratios: list[marks.Row], table: pd.DataFrame) -> list[str]:
+    notes = []
+    if any(pool.ended for pool in pools):
+        notes.append("Hatched: what the graphs that were not captured would have taken as well.")
+    local = published.span_of(table, "graph_local_pool")
+    naive, captured = (
+        published.lookup(table, f"graph_naive_{what}", "")
+        for what in ("pool_extrapolated", "captured")
+    )
+    told = []
+    if local:
+        told.append(f"pools of {local[0]:g}-{local[1]:g} GiB for one part (grey)")
+    if naive and captured:
+        told.append(f"{naive.value:g} GiB extrapolated for one graph a position, of which "
+                    f"{captured.value:g} were captured")  # fmt: skip
+    if told:
+        notes.append(f"Published ({published.SETTING}): {', and '.join(told)}.")
+    return [*notes, *marks.loose(ratios)]
