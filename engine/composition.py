@@ -1,7 +1,7 @@
 """What a mode can be composed of, read from the tree, and the files that a measurement rests on.
 
-Drafters and runtimes are one file each, so their names are the files' names: a new one needs no
-registration. Nothing here imports torch; the workflow asks these questions while it parses.
+Drafters, policies and runtimes are one file each, so their names are the files' names: a new one
+needs no registration. Nothing here imports torch; the workflow asks while it parses.
 """
 
 from __future__ import annotations
@@ -23,6 +23,20 @@ def _stems(folder: Path) -> list[str]:
 
 def drafters() -> list[str]:
     return _stems(_DECODING / "drafters")
+
+
+def policies() -> list[str]:
+    return _stems(_DECODING / "policies")
+
+
+def policy_parameters(policy: str) -> list[str]:
+    """What a policy takes: keys of a mode, named by its file's `TAKES`."""
+    return list(_declared("policies", policy, "TAKES") or ())
+
+
+def by_the_clock(policy: str) -> bool:
+    """Whether a policy decides by what it has timed: its file's `BY_THE_CLOCK`."""
+    return _declared("policies", policy, "BY_THE_CLOCK") is True
 
 
 def runtimes() -> list[str]:
@@ -78,9 +92,9 @@ def core_files() -> tuple[Path, ...]:
 
 
 @functools.cache
-def mode_files(drafter: str, runtime: str) -> tuple[Path, ...]:
+def mode_files(drafter: str, runtime: str, policy: str = "fixed") -> tuple[Path, ...]:
     """The files beyond the core that one composition executes."""
-    roots = [_DECODING / "runtimes" / f"{runtime}.py"]
+    roots = [_DECODING / "runtimes" / f"{runtime}.py", _DECODING / "policies" / f"{policy}.py"]
     if drafter != "none":
         roots.append(_DECODING / "drafters" / f"{drafter}.py")
     return tuple(sorted(_with_imports(roots) - set(core_files())))

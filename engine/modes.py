@@ -30,6 +30,11 @@ class Mode(Strict):
     acceptance: str = "exact"
     delta: Annotated[float, Field(ge=0, le=1000)] | None = None
     bonus: bool = False
+    policy: str = "fixed"
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    draft_window: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    draft_vocabulary: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    target_cache: Literal["kept", "recomputed"] = "kept"
     round: Literal["repair", "folded", "step"] = "step"
     runtime: str = "eager"
     numerics: Literal["fast"] = "fast"
@@ -45,6 +50,11 @@ class Mode(Strict):
     @classmethod
     def _known_acceptance(cls, name: str) -> str:
         return _one_of("acceptance", name, composition.acceptance_rules())
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, name: str) -> str:
+        return _one_of("policy", name, composition.policies())
 
     @field_validator("runtime")
     @classmethod
@@ -62,14 +72,26 @@ class Mode(Strict):
             raise ValueError(
                 "drafter: none decodes one token a step: leave out k, acceptance, bonus and round"
             )
-        taken = composition.acceptance_parameters(self.acceptance)
-        given = ["delta"] if self.delta is not None else []
-        for name in sorted({*taken, *given}):
-            if name not in taken:
-                raise ValueError(f"acceptance {self.acceptance!r} takes no {name}; leave it out")
-            if name not in given:
-                raise ValueError(f"acceptance {self.acceptance!r} needs {name}")
+        elif self.policy != "fixed" or self.target_cache != "kept":
+            raise ValueError("drafter: none has nothing to decide: leave out policy, target_cache")
+        rule, policy = f"acceptance {self.acceptance!r}", f"policy {self.policy!r}"
+        self._takes(rule, "delta", composition.acceptance_parameters(self.acceptance))
+        self._takes(policy, "threshold", composition.policy_parameters(self.policy))
+        if not composition.needs_draft_model(self.drafter):
+            for name in ("draft_window", "draft_vocabulary"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"drafter {self.drafter!r} has no model; leave out {name}")
+            if self.threshold is not None:
+                raise ValueError(f"drafter {self.drafter!r} has no model for {policy} to look at")
         return self
+
+    def _takes(self, part: str, name: str, taken: list[str]) -> None:
+        """Raise ValueError unless the key `name` is given exactly if the mode's part takes it."""
+        given = getattr(self, name) is not None
+        if given and name not in taken:
+            raise ValueError(f"{part} takes no {name}; leave it out")
+        if not given and name in taken:
+            raise ValueError(f"{part} needs {name}")
 
     def composition(self) -> dict[str, Any]:
         """What decides how the mode decodes; where it is measured does not."""

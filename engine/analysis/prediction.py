@@ -148,7 +148,7 @@ class Predictor:
             mode, context = self.design.modes[entry["mode"]], str(entry["context"])
             gated = entry["interval"]["low"] is not None
             measured = entry["r"] if gated else entry["r_all"]
-            predictable = mode.drafter == "model" and mode.exact and mode.k <= self.most
+            predictable = self.design.predictable(entry["mode"])
             if not predictable or measured is None or (context, mode.baseline) not in self.prices:
                 continue
             out = {family["family"] for family in entry["families_out"]} if gated else set()

@@ -31,3 +31,11 @@ def relaxed(proposal: Tensor, judges: Tensor, delta: float) -> Tensor:
 def all(proposal: Tensor, judges: Tensor) -> Tensor:
     """Accept everything: an oracle, which asks what perfect acceptance would be worth."""
     return proposal == proposal
+
+
+def none(proposal: Tensor, judges: Tensor) -> Tensor:
+    """Accept nothing, not even what the target would have said: the worst that can happen.
+
+    The text is the target's own all the same, one token a round.
+    """
+    return proposal != proposal

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from engine.decoding.policies import fixed
+
 Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
 Rule = Callable[[Tensor, Tensor], Tensor]
 
@@ -52,6 +54,8 @@ class Runtime(Protocol):
     def upload(self, tokens: Sequence[Token]) -> Tensor: ...
     def choose(self, logits: Tensor, name: str) -> Token: ...
     def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
+    def hold(self, values: Sequence[int]) -> list[Token]: ...
+    def decided(self, flag: Tensor, name: str) -> bool: ...
     def judge(
         self,
         rule: Rule,
@@ -64,9 +68,21 @@ class Runtime(Protocol):
     def round_end(self) -> None: ...
 
 
+class Policy(Protocol):
+    """How much a round drafts; fixed.py says what each verb means."""
+
+    looks: bool
+
+    def begin(self, most: int) -> None: ...
+    def plan(self) -> int: ...
+    def goes_on(self, logits: Tensor) -> Tensor: ...
+    def observe(self, proposed: int, accepted: int, committed: int) -> None: ...
+
+
 class Drafter(Protocol):
     """Two verbs matter, propose and update; the rest keeps its cache honest.
 
+    `propose` returns at most k tokens; fewer, or none, where it has nothing better to offer.
     `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
     drafter with another coverage (a window, no cache) translates the number or ignores it.
     """
@@ -159,6 +175,7 @@ class Generation:
     drafter: Drafter | None = None
     rule: Rule | None = None
     bonus: bool = False
+    policy: Policy = field(default_factory=fixed.Policy)
     watch: Stopwatch = field(default_factory=Unwatched)
     trace: Trace = field(default_factory=Trace)
     committed: list[Token] = field(default_factory=list)
@@ -195,11 +212,12 @@ class Generation:
 def decode(generation: Generation, form: str, k: int) -> Trace:
     """Run a prefilled generation to its budget or to an end-of-sequence token.
 
-    `form` is a mode's `round`: step (no drafter), repair or folded. Caches must stand at the end
-    of the prompt. Greedy, batch 1.
+    `form` is a mode's `round`: step (no drafter), repair or folded. A round drafts at most k
+    tokens, fewer where the policy says so. Caches must stand at the end of the prompt. Batch 1.
     """
     if generation.budget:
-        _FORMS[form](generation, k)
+        generation.policy.begin(k)
+        _FORMS[form](generation)
     trace = generation.trace
     trace.target_calls = generation.target.calls
     if generation.drafter:
@@ -208,7 +226,7 @@ def decode(generation: Generation, form: str, k: int) -> Trace:
     return trace
 
 
-def _steps(g: Generation, _k: int) -> None:
+def _steps(g: Generation) -> None:
     """Plain autoregressive decoding: one forward a token, the first token from the prefill."""
     logits = g.target.saved_next
     while True:
@@ -223,48 +241,78 @@ def _steps(g: Generation, _k: int) -> None:
         g.target.cache.expect(g.length)
 
 
-def _repair_rounds(g: Generation, k: int) -> None:
+def _repair_rounds(g: Generation) -> None:
     if g.remaining == 1:
         _last_from_saved(g)
     while not g.done:
-        _repair_round(g, min(k, g.remaining))
+        _repair_round(g)
         g.runtime.round_end()
         g.watch.lap()
 
 
-def _repair_round(g: Generation, k: int) -> None:
+def _repair_round(g: Generation) -> None:
     """Both caches hold t; `saved_next` judges d_1, and the last row becomes the next one.
 
     Where the block may end the generation, nobody would read the last row: d_k is not run.
     """
-    t, ends = g.length, k == g.remaining
-    g.watch.enter("draft")
-    proposal = g.drafter.propose(g.committed, k)
-    g.watch.enter("verify")
-    g.drafter.expect(t + k - 1)
-    block = g.runtime.upload(proposal)
-    rows = g.target.forward(block[:-1] if ends else block)
-    judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
-    g.watch.enter("control")
-    beyond = rows[-1] if g.bonus and not ends else None
-    judged = g.runtime.judge(g.rule, proposal, block, judges, beyond)
-    _commit_judged(g, t, k, proposal, judged)
+    t = g.length
+    proposal = _proposal(g, min(g.policy.plan(), g.remaining))
+    k = len(proposal)
+    if k:
+        judged, rows = _verify_block(g, proposal)
+    else:
+        judged, rows = _plain_choice(g), None
+    kept = _commit_judged(g, t, k, proposal, judged)
     if g.done:
         return
     if judged.token is None:
         g.target.saved_next = rows[-1]
     else:
-        g.watch.enter("repair")
+        # Without a proposal the forward repairs nothing: it is the plain step's own.
+        g.watch.enter("repair" if k else "verify")
         g.target.saved_next = g.target.forward(g.runtime.upload([judged.token]))[-1]
-        g.trace.repairs += 1
+        g.trace.repairs += bool(k)
     g.watch.enter("control")
     g.target.cache.expect(g.length)
     if g.remaining == 1:
         _last_from_saved(g)
         return
-    g.watch.enter("draft")
-    g.drafter.catch_up(g.committed)
+    g.policy.observe(k, judged.accepted, kept)
+    if g.policy.plan():
+        g.watch.enter("draft")
+        g.drafter.catch_up(g.committed)
+        g.watch.enter("control")
+
+
+def _verify_block(g: Generation, proposal: list[Token]) -> tuple[Judged, Tensor]:
+    """Judge a proposal by `saved_next` and the rows of its own forward, which are returned too."""
+    ends = len(proposal) == g.remaining
+    g.watch.enter("verify")
+    block = g.runtime.upload(proposal)
+    rows = g.target.forward(block[:-1] if ends else block)
+    judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
     g.watch.enter("control")
+    beyond = rows[-1] if g.bonus and not ends else None
+    return g.runtime.judge(g.rule, proposal, block, judges, beyond), rows
+
+
+def _plain_choice(g: Generation) -> Judged:
+    """The target's own token where nothing was proposed."""
+    g.watch.enter("control")
+    token = g.runtime.choose(g.target.saved_next, "token")
+    return Judged(0, token, g.runtime.values([token], "token"))
+
+
+def _proposal(g: Generation, k: int) -> list[Token]:
+    """At most k drafted tokens; none is asked for where the policy plans a plain step."""
+    if not k:
+        return []
+    t = g.length
+    g.watch.enter("draft")
+    proposal = g.drafter.propose(g.committed, k)
+    # Nobody has read the last proposed token yet.
+    g.drafter.expect(t + max(len(proposal) - 1, 0))
+    return proposal
 
 
 def _last_from_saved(g: Generation) -> None:
@@ -273,40 +321,44 @@ def _last_from_saved(g: Generation) -> None:
     g.commit_choice(g.target.saved_next, "last_token")
 
 
-def _folded_rounds(g: Generation, k: int) -> None:
+def _folded_rounds(g: Generation) -> None:
     """The first token comes with the prefill; from there the target's cache holds t - 1."""
     g.watch.enter("control")
     g.commit_choice(g.target.saved_next, "first_token")
     while not g.done:
-        _folded_round(g, min(k, g.remaining - 1 if g.bonus else g.remaining))
+        _folded_round(g)
         g.runtime.round_end()
         g.watch.lap()
 
 
-def _folded_round(g: Generation, k: int) -> None:
+def _folded_round(g: Generation) -> None:
     """The block is x_t, d_1..d_k: row j judges d_{j+1}, the row after gives the next x_t.
 
-    Without a bonus token nobody would read the row after d_k: d_k is not run.
+    Without a bonus token nobody would read the row after d_k: d_k is not run. Without a proposal
+    the round is a plain step.
     """
     t = g.length
-    proposal: list[Token] = []
-    if k:
-        g.watch.enter("draft")
-        proposal = g.drafter.propose(g.committed, k)
-        g.drafter.expect(t + k - 1)
+    room = g.remaining - 1 if g.bonus else g.remaining
+    proposal = _proposal(g, min(g.policy.plan(), room))
+    k = len(proposal)
+    whole = g.bonus or not k
     g.watch.enter("verify")
     block = g.runtime.upload([g.committed[-1], *proposal])
-    rows = g.target.forward(block if g.bonus else block[:-1])
+    rows = g.target.forward(block if whole else block[:-1])
     g.watch.enter("control")
-    beyond = rows[k] if g.bonus else None
+    beyond = rows[k] if whole else None
     judged = g.runtime.judge(g.rule, proposal, block[1:], rows[:k], beyond)
-    _commit_judged(g, t, k, proposal, judged)
+    kept = _commit_judged(g, t, k, proposal, judged)
     if not g.done:
         g.target.cache.expect(g.length - 1)
+        g.policy.observe(k, judged.accepted, kept)
 
 
-def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> None:
-    """Commit; no rejected token, and none beyond the end, stays in a cache; record the round."""
+def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> int:
+    """Commit; no rejected token, and none beyond the end, stays in a cache; record the round.
+
+    Returns how many tokens were committed.
+    """
     m = judged.accepted
     own = [] if judged.token is None else [judged.token]
     kept = g.commit([*proposal[:m], *own], judged.values)
@@ -317,6 +369,7 @@ def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged:
         # Tokens behind the cut were never judged for the user: they do not count as proposed.
         k, m = min(k, kept), min(m, kept)
     g.trace.record_round(k, m)
+    return kept
 
 
 _FORMS = {"step": _steps, "repair": _repair_rounds, "folded": _folded_rounds}

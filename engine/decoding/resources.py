@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from engine.decoding import loop, recomputing
+from engine.decoding.policies import fixed
 
 
 @dataclass(frozen=True)
@@ -14,13 +17,17 @@ class Resources:
     """Offered to every drafter; what it does not touch is not loaded.
 
     `capacity` is the number of tokens a cache must hold, `load_draft` returns the draft Decoder,
-    `reference_tokens` what the baseline commits after the prompt, as the runtime's tokens.
+    `reference_tokens` what the baseline commits after the prompt, as the runtime's tokens. `policy`
+    is asked before a token is drafted, if it looks; `draft_window` are the tokens that a draft
+    model may see.
     """
 
     runtime: Any
     capacity: int
     load_draft: Callable[[], Any]
     reference_tokens: Callable[[], list[Any]] | None = None
+    policy: Any = field(default_factory=fixed.Policy)
+    draft_window: int | None = None
 
 
 def build_runtime(mode: Mapping[str, Any], device, stop_ids):
@@ -34,6 +41,18 @@ def build_drafter(mode: Mapping[str, Any], resources: Resources):
         return None
     module = importlib.import_module(f"engine.decoding.drafters.{mode['drafter']}")
     return module.Drafter(resources)
+
+
+def build_policy(mode: Mapping[str, Any]):
+    """The mode's policy, with the keys that its file says it takes."""
+    module = importlib.import_module(f"engine.decoding.policies.{mode['policy']}")
+    return module.Policy(**{name: mode[name] for name in getattr(module, "TAKES", ())})
+
+
+def build_target(mode: Mapping[str, Any], model, capacity: int):
+    """The target of a mode, which keeps its cache between verifications or does not."""
+    kind = {"kept": loop.Target, "recomputed": recomputing.Target}[mode["target_cache"]]
+    return kind(model, capacity)
 
 
 def acceptance_rule(mode: Mapping[str, Any]):

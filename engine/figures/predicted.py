@@ -75,7 +75,9 @@ def curves(study: Study) -> list[Curve]:
     table = study.tables["predicted"]
     if table.empty:
         raise NothingToShow("no component was timed where a trace was made")
-    modes = study.modes_that(lambda m: m["drafter"] == "model" and m["acceptance"] == "exact")
+    modes = study.modes_that(
+        lambda m: (m["drafter"], m["acceptance"], m["policy"]) == ("model", "exact", "fixed")
+    )
     by_form: dict[tuple, list[str]] = {}
     for name in modes:
         mode = study.modes[name]

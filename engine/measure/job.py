@@ -41,8 +41,8 @@ class CellRun:
         import torch
 
         from engine.decoding import resources
-        from engine.decoding.loop import Target
         from engine.models.loading import FetchedModel, load_decoder
+        from engine.models.ranking import read_ranking
 
         self.torch = torch
         self.job = job
@@ -68,18 +68,29 @@ class CellRun:
             self.draft = load_decoder(
                 FetchedModel(**job["draft"]), self.device, dtype, target, vocabulary
             )
+            if self.mode["draft_vocabulary"]:
+                kept = read_ranking(job["draft"]["folder"], self.mode["draft_vocabulary"])
+                self.draft = self.draft.trimmed(kept)
             return self.draft
 
         self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
         # Blocks are cut to what remains of the budget, so nothing ever lies beyond it.
         capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
+        self.policy = resources.build_policy(self.mode)
         self.drafter = resources.build_drafter(
             self.mode,
-            resources.Resources(self.runtime, capacity, load_draft, self._reference_tokens),
+            resources.Resources(
+                self.runtime,
+                capacity,
+                load_draft,
+                self._reference_tokens,
+                self.policy,
+                self.mode["draft_window"],
+            ),
         )
         self.rule = resources.acceptance_rule(self.mode)
-        self.target = Target(target, capacity)
+        self.target = resources.build_target(self.mode, target, capacity)
 
     def _reference_tokens(self) -> list:
         """What plain decoding commits in this very process, with this runtime: the baseline."""
@@ -90,6 +101,20 @@ class CellRun:
         decode(generation, "step", 0)
         self.target.restart()
         return generation.committed
+
+    def calibrate(self, steps: int = 32) -> None:
+        """Time plain steps for a policy that asks what they cost, once both prompts are read."""
+        if not getattr(self.policy, "calibrate", None):
+            return
+        from engine.decoding.loop import Generation, decode
+
+        watch = RoundClock()
+        budget = min(steps, self.cell["new_tokens"])
+        generation = Generation(self.target, self.runtime, budget, ignore_stop=True, watch=watch)
+        watch.start()
+        decode(generation, "step", 0)
+        # The first token came with the prefill.
+        self.policy.calibrate(watch.round_s[1:])
 
     def prefill(self) -> tuple[float, float | None]:
         """Seconds that the target and the draft model take to read the prompt."""
@@ -123,6 +148,7 @@ class CellRun:
             drafter=self.drafter,
             rule=self.rule,
             bonus=self.mode["bonus"],
+            policy=self.policy,
             watch=watch,
         )
         self.telemetry.begin()
@@ -229,6 +255,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     cell_run = CellRun(job)
     startup = time.perf_counter() - job["lock_held"]
     target_prefill, draft_prefill = cell_run.prefill()
+    cell_run.calibrate()
     cell, rows = cell_run.cell, []
 
     def add(run: int, warmup: bool = False, instrumented: bool = False) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-VERSION = 2
+VERSION = 3
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
@@ -42,6 +42,11 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "acceptance": (_TEXT, True),
     "delta": (_REAL, False),  # logits, of relaxed acceptance
     "bonus": (_FLAG, True),
+    "policy": (_TEXT, True),
+    "threshold": (_REAL, False),  # probability, of the confidence policy
+    "draft_window": (_INT, False),  # tokens that the draft sees; null: all
+    "draft_vocabulary": (_INT, False),  # token ids that the draft scores; null: all
+    "target_cache": (_TEXT, True),
     "round": (_TEXT, True),
     "runtime": (_TEXT, True),
     "numerics": (_TEXT, True),

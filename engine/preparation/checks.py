@@ -90,6 +90,7 @@ def check_inputs(
     Raises InputFault or ModelError with one sentence.
     """
     from engine.models.loading import FetchedModel, inspect_model
+    from engine.models.ranking import read_ranking
     from engine.models.tokenizers import compare_tokenizers
 
     device = check_device(design)
@@ -113,6 +114,9 @@ def check_inputs(
                 f"a context of {longest} tokens exceeds the limit of {role} {model['name']} "
                 f"({limits[role]} positions); ask for shorter contexts"
             )
+    for mode in design.modes.values():
+        if mode.draft_vocabulary:
+            read_ranking(models["draft"]["folder"], mode.draft_vocabulary)
     if models["draft"] and models["draft"]["vocabulary"] is not None:
         compare_tokenizers(Path(models["target"]["folder"]), Path(models["draft"]["folder"]))
     return {
