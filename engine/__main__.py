@@ -261,10 +261,13 @@ def trace_acceptance(
 
     plan = load_design(design)
     fetched = _restored(plan, read_json(models))
-    # All baselines decode the same text, up to near-ties; the first of a prompt speaks for it.
+    # All greedy baselines decode the same text, up to near-ties; a prompt's first speaks for it.
     texts: dict[tuple[str, str], list[int]] = {}
     for row in read_frame(reference).to_dict("records"):
-        texts.setdefault((row["context"], row["family"]), [int(token) for token in row["tokens"]])
+        if plan.modes[row["baseline"]].sampling is None:
+            texts.setdefault(
+                (row["context"], row["family"]), [int(token) for token in row["tokens"]]
+            )
     end_with_workflow()
     with machine_lock():
         rows = list(trace_acceptance(plan, fetched, _read_prompts(plan), texts))

@@ -52,12 +52,22 @@ def acceptance_rules() -> list[str]:
 
 @functools.cache
 def acceptance_parameters(rule: str) -> list[str]:
-    """What a rule takes beside the proposal and the logits: keys of a mode."""
+    """What a rule takes beside the case: keys of a mode."""
     tree = ast.parse((_DECODING / "acceptance.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == rule:
-            return [argument.arg for argument in node.args.args[2:]]
+            return [argument.arg for argument in node.args.args[1:]]
     return []
+
+
+def promises() -> dict[str, str]:
+    """What rules promise of the text, by name: see acceptance.py."""
+    return _declared(".", "acceptance", "PROMISES")
+
+
+def rules_that(kind: str) -> list[str]:
+    """Names of the rules in one of the lists of acceptance.py: GREEDY or SAMPLED."""
+    return _declared(".", "acceptance", kind)
 
 
 def needs_draft_model(drafter: str) -> bool:

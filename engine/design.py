@@ -146,6 +146,11 @@ class Design(Strict):
                 raise ValueError(
                     f"the baseline of mode {name!r} must have the same runtime and numerics"
                 )
+            if baseline.sampling != mode.sampling:
+                raise ValueError(
+                    f"the baseline of mode {name!r} must have the same sampling, so that the two "
+                    "write the same kind of text"
+                )
             if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
                 raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
             covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
@@ -213,6 +218,21 @@ class Design(Strict):
     def not_applicable(self, mode: str) -> str:
         """Why the design's device cannot run a mode; '' if it can."""
         return composition.not_on_cpu(self.modes[mode].runtime) if self.device == "cpu" else ""
+
+    def drawing_modes(self) -> list[str]:
+        """Modes whose draft samples and whose rule claims the target's distribution.
+
+        Of the modes that run here; at temperature 0 there is nothing to draw.
+        """
+        return [
+            name
+            for name, mode in self.modes.items()
+            if mode.sampling is not None
+            and mode.sampling.temperature > 0
+            and mode.promise != "nothing"
+            and composition.needs_draft_model(mode.drafter)
+            and not self.not_applicable(name)
+        ]
 
     def reference_places(self) -> list[tuple[str, str, str]]:
         """(context, family, baseline) of every plain text that can be decoded here."""
@@ -297,7 +317,10 @@ class Design(Strict):
         drafted = {
             mode.baseline
             for mode in self.modes.values()
-            if mode.drafter == "model" and not self.not_applicable(mode.baseline)
+            # What is predicted from the times is greedy decoding.
+            if mode.drafter == "model"
+            and mode.sampling is None
+            and not self.not_applicable(mode.baseline)
         }
         return [
             (context, family, baseline)
@@ -322,6 +345,8 @@ class Design(Strict):
         mode = self.modes[name]
         return (
             (mode.drafter, mode.acceptance, mode.policy) == ("model", "exact", "fixed")
+            # The walk is of greedy proposals over a greedy text.
+            and mode.sampling is None
             and (mode.draft_window, mode.target_cache) == (None, "kept")
             and mode.draft_vocabulary == self.draft_vocabulary
             and self.components is not None

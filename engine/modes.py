@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -22,6 +23,16 @@ class Only(Strict):
     families: Count | None = None
 
 
+class Sampling(Strict):
+    """What is done to a distribution before a token is drawn; see config/README.md."""
+
+    temperature: Annotated[float, Field(ge=0, le=1000)]
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=1000)] = 1.0
+
+
 class Mode(Strict):
     """One way to decode, as a composition; `drafter: none` is plain autoregressive decoding."""
 
@@ -29,6 +40,9 @@ class Mode(Strict):
     k: Annotated[int, Field(ge=0, le=64)] = 0
     acceptance: str = "exact"
     delta: Annotated[float, Field(ge=0, le=1000)] | None = None
+    epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
+    sampling: Sampling | None = None
+    draft_sampling: Sampling | None = None
     bonus: bool = False
     policy: str = "fixed"
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -75,7 +89,8 @@ class Mode(Strict):
         elif self.policy != "fixed" or self.target_cache != "kept":
             raise ValueError("drafter: none has nothing to decide: leave out policy, target_cache")
         rule, policy = f"acceptance {self.acceptance!r}", f"policy {self.policy!r}"
-        self._takes(rule, "delta", composition.acceptance_parameters(self.acceptance))
+        for name in ("delta", "epsilon"):
+            self._takes(rule, name, composition.acceptance_parameters(self.acceptance))
         self._takes(policy, "threshold", composition.policy_parameters(self.policy))
         if not composition.needs_draft_model(self.drafter):
             for name in ("draft_window", "draft_vocabulary"):
@@ -83,6 +98,25 @@ class Mode(Strict):
                     raise ValueError(f"drafter {self.drafter!r} has no model; leave out {name}")
             if self.threshold is not None:
                 raise ValueError(f"drafter {self.drafter!r} has no model for {policy} to look at")
+        return self
+
+    @model_validator(mode="after")
+    def _samples_coherently(self) -> Mode:
+        rule, drawn = self.acceptance, self.sampling is not None and self.sampling.temperature > 0
+        if self.speculative and drawn and rule in composition.rules_that("GREEDY"):
+            raise ValueError(
+                f"acceptance {rule!r} compares with the most likely token: with a temperature "
+                "above 0 use coupled (plain sampling's own tokens) or rejection (its distribution)"
+            )
+        if self.sampling is None and rule in composition.rules_that("SAMPLED"):
+            raise ValueError(f"acceptance {rule!r} needs sampling, such as {{temperature: 0.7}}")
+        if self.draft_sampling is not None:
+            if self.sampling is None:
+                raise ValueError("draft_sampling needs sampling, which says how the target samples")
+            if not composition.needs_draft_model(self.drafter):
+                raise ValueError(
+                    f"drafter {self.drafter!r} samples from no model: leave out draft_sampling"
+                )
         return self
 
     def _takes(self, part: str, name: str, taken: list[str]) -> None:
@@ -97,6 +131,13 @@ class Mode(Strict):
         """What decides how the mode decodes; where it is measured does not."""
         return self.model_dump(mode="json", exclude={"only"})
 
+    def columns(self) -> dict[str, Any]:
+        """The composition as a timing row holds it: a block of keys becomes JSON."""
+        return {
+            name: json.dumps(value) if isinstance(value, dict) else value
+            for name, value in self.composition().items()
+        }
+
     @property
     def measured_on(self) -> str:
         """The part of the grid, for people."""
@@ -109,9 +150,19 @@ class Mode(Strict):
         return self.drafter != "none"
 
     @property
+    def promise(self) -> str:
+        """What holds of the text: the baseline's own `tokens`, their `distribution`, or `nothing`.
+
+        Sampling at temperature 0 leaves one text that could be drawn.
+        """
+        promise = composition.promises().get(self.acceptance, "nothing")
+        one_text = self.sampling is not None and self.sampling.temperature == 0
+        return "tokens" if promise == "distribution" and one_text else promise
+
+    @property
     def exact(self) -> bool:
         """Whether the mode promises the baseline's own tokens."""
-        return self.acceptance == "exact"
+        return self.promise == "tokens"
 
 
 def _one_of(what: str, name: str, allowed: list[str]) -> str:

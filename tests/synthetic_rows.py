@@ -203,7 +203,7 @@ def _identity(design: Design, cell: Cell) -> Row:
         "error": "",
         "cell_sha256": design.cell_sha256(cell),
         "engine_sha256": _engine_sha256(),
-        **design.modes[cell.mode].composition(),
+        **design.modes[cell.mode].columns(),
     }
 
 

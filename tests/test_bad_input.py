@@ -61,6 +61,9 @@ def test_a_faulty_design_is_refused_with_the_key(changes, words):
     assert "\n" not in str(caught.value)
 
 
+_DRAFTS = {"drafter": "model", "k": 4, "round": "folded"}
+
+
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
@@ -75,6 +78,36 @@ def test_a_faulty_design_is_refused_with_the_key(changes, words):
         ({"drafter": "model", "k": 4, "round": "folded", "acceptance": "relaxed"}, ["needs delta"]),
         ({"drafter": "model", "k": 4, "round": "folded", "delta": 1}, ["takes no delta"]),
         ({"drafter": "model", "k": 4, "round": "folded", "only": {"families": 0}}, ["families"]),
+        ({**_DRAFTS, "sampling": {"temperature": -0.1}}, ["temperature", "0"]),
+        ({**_DRAFTS, "sampling": {}}, ["temperature"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "top_p": 0}}, ["top_p", "0"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "top_p": 1.01}}, ["top_p", "1"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "top_k": 0}}, ["top_k", "1"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "min_p": 1}}, ["min_p", "1"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "min_p": -0.1}}, ["min_p", "0"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "repetition_penalty": 0}}, ["repetition"]),
+        ({**_DRAFTS, "sampling": {"temperature": 1, "top_q": 1}}, ["top_q"]),
+        ({**_DRAFTS, "draft_sampling": {"temperature": -1}}, ["draft_sampling.temperature"]),
+        ({**_DRAFTS, "sampling": {"temperature": 0.7}}, ["'exact'", "coupled", "rejection"]),
+        ({**_DRAFTS, "acceptance": "rejection"}, ["'rejection'", "needs sampling"]),
+        ({**_DRAFTS, "acceptance": "coupled"}, ["'coupled'", "needs sampling"]),
+        ({**_DRAFTS, "acceptance": "typical"}, ["needs epsilon"]),
+        ({**_DRAFTS, "acceptance": "typical", "epsilon": 1}, ["epsilon"]),
+        ({**_DRAFTS, "draft_sampling": {"temperature": 1}}, ["draft_sampling", "needs sampling"]),
+        (
+            {
+                **_DRAFTS,
+                "drafter": "reference",
+                "acceptance": "all",
+                "sampling": {"temperature": 1},
+                "draft_sampling": {"temperature": 1},
+            },
+            ["'reference'", "leave out draft_sampling"],
+        ),
+        (
+            {**_DRAFTS, "acceptance": "coupled", "sampling": {"temperature": 0.7}},
+            ["same sampling"],
+        ),
         (
             {
                 "drafter": "model",

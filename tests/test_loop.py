@@ -34,6 +34,7 @@ class ScriptedDrafter:
 
     def __init__(self, script):
         self.script, self.calls, self.catchups, self.kept = script, 0, 0, None
+        self.probabilities = None
 
     def prefill(self, prompt, chunk): ...
     def restart(self): ...

@@ -13,6 +13,7 @@ from engine.decoding.loop import Generation, Target, decode
 from engine.decoding.resources import Resources, acceptance_rule
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
 from engine.decoding.runtimes.eager import Runtime as EagerRuntime
+from engine.decoding.sampling.voice import Greedy
 from tests.test_loop import CPU, PROMPT, draft_model, plain_tokens, target_model
 
 RUNTIMES = {"eager": EagerRuntime, "device": DeviceRuntime}
@@ -120,4 +121,5 @@ def test_a_mode_names_the_parameters_of_its_rule():
     assert acceptance_parameters("exact") == acceptance_parameters("all") == []
     rule = acceptance_rule({"acceptance": "relaxed", "delta": 0.5})
     logits = torch.tensor([[1.0, 0.6, 0.4]]).expand(3, 3)
-    assert rule(torch.tensor([0, 1, 2]), logits).tolist() == [True, True, False]
+    case = acceptance.Case(torch.tensor([0, 1, 2]), logits, [], Greedy())
+    assert rule(case).passes.tolist() == [True, True, False]

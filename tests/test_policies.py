@@ -31,27 +31,32 @@ def fit(policy: str, drafter: str) -> bool:
 @torch.inference_mode()
 def generate(policy="fixed", drafter="model", form=("folded", True), k=4, budget=24, stop=(),
              noise=0.1, window=None, kept=None, runtime="eager", rule=acceptance.exact,
-             prompt=PROMPT, target_cache="kept", built=None):  # fmt: skip
+             prompt=PROMPT, target_cache="kept", built=None, sampling=None):  # fmt: skip
+    """`form` is a mode's round and bonus; without a policy it is plain decoding."""
     runtime = RUNTIMES[runtime](CPU, stop)
     mode = {"policy": policy, "drafter": drafter, "target_cache": target_cache}
     mode |= {"threshold": None} | KEYS.get(policy, {})
-    built = built or resources.build_policy(mode)
-    capacity = len(prompt) + budget
-    ids = torch.tensor(prompt)
+    mode |= {"acceptance": "coupled", "sampling": sampling, "draft_sampling": None}
+    capacity, ids = len(prompt) + budget, torch.tensor(prompt)
+    voice, draft_voice = resources.build_voices(mode, 1, ids, runtime)
+    target = resources.build_target(mode, target_model(), capacity)
+    target.prefill(ids, 4)
+    if form[0] == "step":
+        generation = Generation(target, runtime, budget, voice=voice)
+        return decode(generation, "step", 0), generation
 
     def load_draft():
         draft = draft_model(noise)
         return draft.trimmed(range(kept)) if kept else draft
 
-    target = resources.build_target(mode, target_model(), capacity)
-    drafting = resources.build_drafter(
-        mode, resources.Resources(runtime, capacity, load_draft, policy=built, draft_window=window)
-    )
-    target.prefill(ids, 4)
+    built = built or resources.build_policy(mode)
+    parts = resources.Resources(runtime, capacity, load_draft, None, draft_voice, built, window)
+    drafting = resources.build_drafter(mode, parts)
     drafting.prefill(ids, 4)
     generation = Generation(
-        target, runtime, budget, drafter=drafting, rule=rule, bonus=form[1], policy=built
-    )
+        target, runtime, budget, drafter=drafting, rule=rule, bonus=form[1], voice=voice,
+        policy=built,
+    )  # fmt: skip
     return decode(generation, form[0], k), generation
 
 
@@ -88,6 +93,28 @@ def test_the_text_is_the_target_s_own(
         assert generation.drafter.cache.length <= generation.length
     if form[0] == "folded":
         assert trace.target_calls == len(trace.round_k)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    policy=POLICIES,
+    drafter=st.sampled_from(DRAFTERS),
+    form=FORMS,
+    k=st.integers(1, 8),
+    window=st.sampled_from([None, 3]),
+    kept=st.sampled_from([None, 20]),
+    runtime=st.sampled_from(list(RUNTIMES)),
+)
+def test_coupled_text_is_that_of_plain_sampling(policy, drafter, form, k, window, kept, runtime):
+    if not fit(policy, drafter):
+        return
+    drawn = {"sampling": {"temperature": 0.7, "top_p": 0.9}, "runtime": runtime}
+    plain, _ = generate(form=("step", False), **drawn)
+    trace, _ = generate(
+        policy, drafter, form, k, window=window, kept=kept, rule=acceptance.coupled, **drawn
+    )
+    assert trace.tokens == plain.tokens
+    assert plain.tokens != plain_tokens()
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

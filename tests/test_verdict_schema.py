@@ -89,5 +89,5 @@ def test_the_schema_refuses_what_it_should():
     assert broken(lambda v: v["verdicts"][0].pop("why"))
     assert broken(lambda v: v["verdicts"][0].update(surprise=1))
     assert broken(lambda v: v["verdicts"][0].update(r=-0.5))
-    assert broken(lambda v: v.update(schema_version=3))
+    assert broken(lambda v: v.update(schema_version=2))
     assert broken(lambda v: v["settings"]["modes"]["spec"].pop("delta"))

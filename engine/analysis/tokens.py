@@ -88,10 +88,11 @@ def _judge(
 ) -> Outcome:
     place, name, baseline = (cell["context"], cell["family"]), cell["mode"], cell["baseline"]
     if not cell["exact"]:
-        rule = design.modes[name].acceptance
-        return _without_logits(
-            "not_applicable", f"acceptance {rule!r} does not promise the baseline's tokens"
-        )
+        mode = design.modes[name]
+        text = f"acceptance {mode.acceptance!r} does not promise the baseline's tokens"
+        if mode.promise == "distribution":
+            text += " but their distribution, which check_distribution tests"
+        return _without_logits("not_applicable", text)
     for arm in dict.fromkeys([name, baseline]):
         found = outputs.get((*place, arm), [])
         if not found:

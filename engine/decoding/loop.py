@@ -14,10 +14,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from engine.decoding.acceptance import Case, Ruling
 from engine.decoding.policies import fixed
+from engine.decoding.sampling.voice import Greedy
 
 Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
-Rule = Callable[[Tensor, Tensor], Tensor]
+Rule = Callable[[Case], Ruling]
 
 
 class Stopwatch(Protocol):
@@ -52,18 +54,11 @@ class Runtime(Protocol):
     """Where tokens live, and what each crossing between host and device costs."""
 
     def upload(self, tokens: Sequence[Token]) -> Tensor: ...
-    def choose(self, logits: Tensor, name: str) -> Token: ...
+    def take(self, choice: Tensor, name: str) -> Token: ...
     def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
     def hold(self, values: Sequence[int]) -> list[Token]: ...
     def decided(self, flag: Tensor, name: str) -> bool: ...
-    def judge(
-        self,
-        rule: Rule,
-        proposal: Sequence[Token],
-        block: Tensor,
-        judges: Tensor,
-        beyond: Tensor | None,
-    ) -> Judged: ...
+    def judge(self, rule: Rule, proposal: Sequence[Token], case: Case) -> Judged: ...
     def first_stop(self, values: Sequence[int]) -> int | None: ...
     def round_end(self) -> None: ...
 
@@ -79,8 +74,19 @@ class Policy(Protocol):
     def observe(self, proposed: int, accepted: int, committed: int) -> None: ...
 
 
+class Voice(Protocol):
+    """How the target's own tokens are chosen: see sampling/voice.py."""
+
+    def choose(
+        self, logits: Tensor, committed: Sequence[Token], block: Tensor | None = None
+    ) -> Tensor: ...
+
+
 class Drafter(Protocol):
     """Two verbs matter, propose and update; the rest keeps its cache honest.
+
+    `probabilities` is what each token of the last proposal was sampled from (float64
+    [k, vocabulary]); None for a drafter that does not sample.
 
     `propose` returns at most k tokens; fewer, or none, where it has nothing better to offer.
     `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
@@ -89,6 +95,7 @@ class Drafter(Protocol):
 
     calls: int
     catchups: int
+    probabilities: Tensor | None
 
     def prefill(self, prompt: Tensor, chunk: int) -> None: ...
     def restart(self) -> None: ...
@@ -175,6 +182,7 @@ class Generation:
     drafter: Drafter | None = None
     rule: Rule | None = None
     bonus: bool = False
+    voice: Voice = field(default_factory=Greedy)
     policy: Policy = field(default_factory=fixed.Policy)
     watch: Stopwatch = field(default_factory=Unwatched)
     trace: Trace = field(default_factory=Trace)
@@ -204,8 +212,8 @@ class Generation:
         return len(values)
 
     def commit_choice(self, logits: Tensor, name: str) -> None:
-        """Append the greedy choice from logits [vocabulary]."""
-        token = self.runtime.choose(logits, name)
+        """Append the target's own choice from logits [vocabulary]."""
+        token = self.runtime.take(self.voice.choose(logits[None], self.committed), name)
         self.commit([token], self.runtime.values([token], name))
 
 
@@ -261,7 +269,11 @@ def _repair_round(g: Generation) -> None:
     if k:
         judged, rows = _verify_block(g, proposal)
     else:
-        judged, rows = _plain_choice(g), None
+        g.watch.enter("control")
+        # One row and nothing to judge: the rule says what the target commits by itself.
+        nothing = g.target.saved_next.new_empty(0, dtype=torch.long)
+        judged = _judge(g, [], nothing, g.target.saved_next[None])
+        rows = None
     kept = _commit_judged(g, t, k, proposal, judged)
     if g.done:
         return
@@ -290,17 +302,9 @@ def _verify_block(g: Generation, proposal: list[Token]) -> tuple[Judged, Tensor]
     g.watch.enter("verify")
     block = g.runtime.upload(proposal)
     rows = g.target.forward(block[:-1] if ends else block)
-    judges = torch.cat([g.target.saved_next[None], rows if ends else rows[:-1]])
+    logits = torch.cat([g.target.saved_next[None], rows if ends or g.bonus else rows[:-1]])
     g.watch.enter("control")
-    beyond = rows[-1] if g.bonus and not ends else None
-    return g.runtime.judge(g.rule, proposal, block, judges, beyond), rows
-
-
-def _plain_choice(g: Generation) -> Judged:
-    """The target's own token where nothing was proposed."""
-    g.watch.enter("control")
-    token = g.runtime.choose(g.target.saved_next, "token")
-    return Judged(0, token, g.runtime.values([token], "token"))
+    return _judge(g, proposal, block, logits), rows
 
 
 def _proposal(g: Generation, k: int) -> list[Token]:
@@ -346,12 +350,17 @@ def _folded_round(g: Generation) -> None:
     block = g.runtime.upload([g.committed[-1], *proposal])
     rows = g.target.forward(block if whole else block[:-1])
     g.watch.enter("control")
-    beyond = rows[k] if whole else None
-    judged = g.runtime.judge(g.rule, proposal, block[1:], rows[:k], beyond)
+    judged = _judge(g, proposal, block[1:], rows)
     kept = _commit_judged(g, t, k, proposal, judged)
     if not g.done:
         g.target.cache.expect(g.length - 1)
         g.policy.observe(k, judged.accepted, kept)
+
+
+def _judge(g: Generation, proposal: list[Token], block: Tensor, logits: Tensor) -> Judged:
+    drafted = g.drafter.probabilities if proposal else None
+    case = Case(block, logits, g.committed, g.voice, drafted)
+    return g.runtime.judge(g.rule, proposal, case)
 
 
 def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> int:

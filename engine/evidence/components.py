@@ -56,7 +56,7 @@ def _step(run: CellRun) -> Callable[[], None]:
 
     def step() -> None:
         logits = run.target.forward(run.runtime.upload(token))[-1]
-        chosen = run.runtime.choose(logits, "token")
+        chosen = run.runtime.take(run.voice.choose(logits[None], []), "token")
         run.runtime.first_stop(run.runtime.values([chosen], "token"))
         run.runtime.round_end()
 
@@ -73,10 +73,11 @@ def _control(run: CellRun, k: int) -> Callable[[], None]:
 
     tokens = _tokens(run, k)
     block = run.runtime.upload(tokens)
-    logits = run.target.saved_next[None].expand(k, -1).contiguous()
+    logits = run.target.saved_next[None].expand(k + 1, -1).contiguous()
 
     def control() -> None:
-        judged = run.runtime.judge(acceptance.exact, tokens, block, logits, logits[0])
+        case = acceptance.Case(block, logits, [], run.voice)
+        judged = run.runtime.judge(acceptance.exact, tokens, case)
         run.runtime.first_stop(judged.values)
         run.runtime.round_end()
 
@@ -88,14 +89,15 @@ def _draft(run: CellRun, rows: int) -> Callable[[], None]:
 
     def draft() -> None:
         logits = drafter.model.forward(run.runtime.upload(tokens), drafter.cache)[-1]
-        run.runtime.choose(logits, "draft_token")
+        run.runtime.take(drafter.voice.draw(logits[None], [], [])[0], "draft_token")
 
     return draft
 
 
 def _tokens(run: CellRun, count: int) -> list:
     """Real tokens, as the runtime holds them: the target's own choice, again and again."""
-    return [run.runtime.choose(run.target.saved_next, "token")] * count
+    choice = run.voice.choose(run.target.saved_next[None], [])
+    return [run.runtime.take(choice, "token")] * count
 
 
 def main() -> None:

@@ -18,8 +18,7 @@ def decode_references(
 ) -> Iterator[dict[str, Any]]:
     """Yield {context, family, baseline, tokens} for every plain text of the design.
 
-    Decoding is greedy and ignores end-of-sequence, as timing runs do: `tokens` has exactly
-    `new_tokens` ids.
+    Decoding ignores end-of-sequence, as timing runs do: `tokens` has exactly `new_tokens` ids.
     """
     torch.set_num_threads(design.cpu_threads)
     device = torch.device(design.device)
@@ -36,7 +35,10 @@ def decode_references(
             target = Target(model, len(prompt) + design.new_tokens)
             ids = torch.tensor(prompt, dtype=torch.long, device=device)
             target.prefill(ids, design.prefill_chunk)
-            generation = Generation(target, runtime, design.new_tokens, ignore_stop=True)
+            voice, _ = resources.build_voices(mode, design.seed, ids, runtime)
+            generation = Generation(
+                target, runtime, design.new_tokens, ignore_stop=True, voice=voice
+            )
             trace = decode(generation, mode["round"], 0)
             yield {
                 "context": context,

@@ -67,6 +67,9 @@ class Bench:
         runtime = resources.build_runtime(mode, self.device, self.models["stop_ids"])
         target = Target(self.target, len(self.prompt) + TOKENS)
         target.prefill(self.ids(self.prompt), self.design.prefill_chunk)
+        voice, draft_voice = resources.build_voices(
+            mode, self.design.seed, self.ids(self.prompt), runtime
+        )
         drafter = resources.build_drafter(
             mode,
             resources.Resources(
@@ -74,6 +77,7 @@ class Bench:
                 target.cache.capacity,
                 lambda: self.draft,
                 lambda: self.decode(mode["baseline"]).tokens,
+                draft_voice,
             ),
         )
         if drafter:
@@ -86,6 +90,7 @@ class Bench:
             drafter=drafter,
             rule=resources.acceptance_rule(mode),
             bonus=mode["bonus"],
+            voice=voice,
         )
         return decode(generation, mode["round"], mode["k"])
 

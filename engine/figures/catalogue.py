@@ -69,6 +69,8 @@ def _phase_o(design: Design) -> str:
 def _diagnosis(design: Design) -> str:
     if design.models.target.source == "synthetic":
         return "the pair is made up, so its ranks and gaps say nothing about language"
+    if not any(design.modes[name].sampling is None for name in design.baselines):
+        return "no baseline of the design decodes greedily, and the trace is of a greedy text"
     drafts = design.models.draft and _here(design, _drafts)
     return "" if drafts else "no mode of the design drafts with a model"
 
@@ -107,7 +109,7 @@ def _predicted(design: Design) -> str:
         return ""
     if design.components is None:
         return "the design times no components (components:)"
-    return "no mode that runs here drafts with a model on the prompts of components:"
+    return "no mode that runs here drafts greedily with a model on the prompts of components:"
 
 
 def _sweep(design: Design) -> str:

@@ -54,7 +54,6 @@ def work_of(models: dict[str, Any], prompt: dict[str, Any]) -> dict[str, Any]:
 
 
 def _identity(design: Design, cell: Cell) -> dict[str, Any]:
-    mode = design.modes[cell.mode]
     commit, dirty = _git_state()
     return {
         "design": cell.design,
@@ -67,7 +66,7 @@ def _identity(design: Design, cell: Cell) -> dict[str, Any]:
         "synthetic": design.synthetic,
         "cell_sha256": design.cell_sha256(cell),
         "engine_sha256": engine_sha256(),
-        **mode.composition(),
+        **design.modes[cell.mode].columns(),
         "planned_tokens": design.new_tokens,
         "planned_runs": design.replicates[cell.replicate],
         "device": design.device,

@@ -77,6 +77,9 @@ class CellRun:
         # Blocks are cut to what remains of the budget, so nothing ever lies beyond it.
         capacity = len(job["prompt"]) + cell["new_tokens"]
         self.runtime = resources.build_runtime(self.mode, self.device, job["stop_ids"])
+        self.voice, draft_voice = resources.build_voices(
+            self.mode, cell["seed"], self.prompt, self.runtime
+        )
         self.policy = resources.build_policy(self.mode)
         self.drafter = resources.build_drafter(
             self.mode,
@@ -85,6 +88,7 @@ class CellRun:
                 capacity,
                 load_draft,
                 self._reference_tokens,
+                draft_voice,
                 self.policy,
                 self.mode["draft_window"],
             ),
@@ -97,7 +101,9 @@ class CellRun:
         from engine.decoding.loop import Generation, decode
 
         budget = self.cell["new_tokens"]
-        generation = Generation(self.target, self.runtime, budget, ignore_stop=True)
+        generation = Generation(
+            self.target, self.runtime, budget, ignore_stop=True, voice=self.voice
+        )
         decode(generation, "step", 0)
         self.target.restart()
         return generation.committed
@@ -110,7 +116,9 @@ class CellRun:
 
         watch = RoundClock()
         budget = min(steps, self.cell["new_tokens"])
-        generation = Generation(self.target, self.runtime, budget, ignore_stop=True, watch=watch)
+        generation = Generation(
+            self.target, self.runtime, budget, ignore_stop=True, voice=self.voice, watch=watch
+        )
         watch.start()
         decode(generation, "step", 0)
         # The first token came with the prefill.
@@ -148,6 +156,7 @@ class CellRun:
             drafter=self.drafter,
             rule=self.rule,
             bonus=self.mode["bonus"],
+            voice=self.voice,
             policy=self.policy,
             watch=watch,
         )

@@ -41,6 +41,9 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "k": (_INT, True),
     "acceptance": (_TEXT, True),
     "delta": (_REAL, False),  # logits, of relaxed acceptance
+    "epsilon": (_REAL, False),  # a probability, of typical acceptance
+    "sampling": (_TEXT, False),  # JSON of the mode's block; null where it decodes greedily
+    "draft_sampling": (_TEXT, False),  # null where the draft samples as the target does
     "bonus": (_FLAG, True),
     "policy": (_TEXT, True),
     "threshold": (_REAL, False),  # probability, of the confidence policy

@@ -100,6 +100,7 @@ rule decode_reference:
     params:
         file=DESIGN_FILE,
         baselines=[DESIGN.modes[name].model_dump_json() for name in DESIGN.baselines],
+        seed=DESIGN.seed,
         new_tokens=DESIGN.new_tokens,
         dtype=DESIGN.dtype,
         device=DESIGN.device,

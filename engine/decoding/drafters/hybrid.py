@@ -42,6 +42,10 @@ class Drafter:
     def catchups(self) -> int:
         return self._drafting.catchups
 
+    @property
+    def probabilities(self) -> Tensor | None:
+        return None if self._looked_up else self._drafting.probabilities
+
     def prefill(self, prompt: Tensor, chunk: int) -> None:
         """Read and index the prompt (LongTensor [P] on the device) once; restarts reuse it."""
         self._lookup.prefill(prompt, chunk)

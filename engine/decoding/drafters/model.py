@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from engine.decoding.loop import Token
@@ -13,7 +14,7 @@ NEEDS_DRAFT_MODEL = True
 
 
 class Drafter:
-    """Greedy proposals of a draft model over a cache of its own.
+    """Proposals of a draft model over a cache of its own.
 
     The cache covers a prefix of the committed sequence: after a fully accepted block it lags by
     the last proposed token, which the draft has not seen as input.
@@ -21,11 +22,12 @@ class Drafter:
 
     def __init__(self, resources: Resources):
         self.model = resources.load_draft()
-        self.runtime = resources.runtime
+        self.runtime, self.voice = resources.runtime, resources.draft_voice
         self.policy = resources.policy
         self.cache = self.model.new_cache(resources.capacity, resources.draft_window)
         self.calls = 0
         self.catchups = 0
+        self.probabilities: Tensor | None = None
         self._lags = False
         self._read_all = False
         self._prompt_length = 0
@@ -54,6 +56,7 @@ class Drafter:
         """
         self.catch_up(committed)
         proposal: list[Token] = []
+        drafted: list[Tensor] = []
         self._read_all = False
         while len(proposal) < k:
             if proposal:
@@ -62,7 +65,11 @@ class Drafter:
                 # The distribution that it stopped at comes from the last proposed token.
                 self._read_all = bool(proposal)
                 break
-            proposal.append(self.runtime.choose(self._next, "draft_token"))
+            choice, probs = self.voice.draw(self._next[None], committed, proposal)
+            proposal.append(self.runtime.take(choice, "draft_token"))
+            if probs is not None:
+                drafted.append(probs)
+        self.probabilities = torch.cat(drafted) if drafted else None
         return proposal
 
     def catch_up(self, committed: Sequence[Token]) -> None:

@@ -27,6 +27,7 @@ class Drafter:
         self._runtime = resources.runtime
         self.calls = 0
         self.catchups = 0
+        self.probabilities = None
         self._text: list[int] = []
         self._places: dict[tuple[int, ...], int] = {}
         self._prompt_length = 0

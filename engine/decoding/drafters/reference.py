@@ -24,6 +24,7 @@ class Drafter:
         self._tokens: list[Token] = []
         self.calls = 0
         self.catchups = 0
+        self.probabilities = None
 
     def prefill(self, prompt: Tensor, chunk: int) -> None:
         """Have the baseline decode the prompt (LongTensor [P]) once; restarts reuse it."""

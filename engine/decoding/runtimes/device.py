@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.decoding.acceptance import Case
 from engine.decoding.crossings import Crossings
 from engine.decoding.loop import Judged, Rule
 
@@ -36,9 +37,9 @@ class Runtime(Crossings):
         """Tokens as one LongTensor [M]; they are on the device already."""
         return torch.cat(list(tokens))
 
-    def choose(self, logits: Tensor, name: str) -> Tensor:
-        """Greedy choice from logits [vocabulary]; nobody waits for it."""
-        return logits.argmax().view(1)
+    def take(self, choice: Tensor, name: str) -> Tensor:
+        """A choice (LongTensor [1]) as a token: it is one; nobody waits for it."""
+        return choice
 
     def values(self, tokens: Sequence[Tensor], name: str) -> list[int]:
         """Ids of tokens, on the host."""
@@ -49,24 +50,14 @@ class Runtime(Crossings):
         self.h2d_copies += bool(values)
         return list(torch.tensor(values, dtype=torch.long, device=self.device).split(1))
 
-    def judge(
-        self,
-        rule: Rule,
-        proposal: Sequence[Tensor],
-        block: Tensor,
-        judges: Tensor,
-        beyond: Tensor | None,
-    ) -> Judged:
+    def judge(self, rule: Rule, proposal: Sequence[Tensor], case: Case) -> Judged:
         """As in the eager runtime, with all choices made on the device and read at once."""
-        k = len(proposal)
-        choices = judges.argmax(-1)
-        if beyond is not None:
-            choices = torch.cat([choices, beyond.argmax().view(1)])
-        leading = rule(block, judges).long().cumprod(0).sum().view(1)
+        k, ruling = len(proposal), rule(case)
+        leading = ruling.passes.long().cumprod(0).sum().view(1)
         # Without a bonus token nothing follows full acceptance; the index must exist all the same.
-        token = choices.index_select(0, leading.clamp(max=len(choices) - 1))
-        m, value, *ids = self._read("round_outcome", torch.cat([leading, token, block]))
-        if m == k and beyond is None:
+        token = ruling.own(leading.clamp(max=len(case.logits) - 1))
+        m, value, *ids = self._read("round_outcome", torch.cat([leading, token, case.block]))
+        if m == k and not case.bonus:
             return Judged(m, None, ids[:m])
         return Judged(m, token, [*ids[:m], value])
 

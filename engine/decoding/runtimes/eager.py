@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.decoding.acceptance import Case
 from engine.decoding.crossings import Crossings
 from engine.decoding.loop import Judged, Rule
 
@@ -36,9 +37,9 @@ class Runtime(Crossings):
         self.h2d_copies += 1
         return torch.tensor(tokens, dtype=torch.long, device=self.device)
 
-    def choose(self, logits: Tensor, name: str) -> int:
-        """Greedy choice from logits [vocabulary], on the host."""
-        return self._read(name, logits.argmax())
+    def take(self, choice: Tensor, name: str) -> int:
+        """A choice (LongTensor [1]) as a token: on the host."""
+        return self._read(name, choice)
 
     def values(self, tokens: Sequence[int], name: str) -> list[int]:
         """Ids of tokens, which the host has already; a runtime that waits here counts `name`."""
@@ -48,26 +49,20 @@ class Runtime(Crossings):
         """Ids that the host made up, as tokens."""
         return list(values)
 
-    def judge(
-        self,
-        rule: Rule,
-        proposal: Sequence[int],
-        block: Tensor,
-        judges: Tensor,
-        beyond: Tensor | None,
-    ) -> Judged:
-        """Judge k proposed tokens (`block` [k] on the device) by logits [k, vocabulary].
+    def judge(self, rule: Rule, proposal: Sequence[int], case: Case) -> Judged:
+        """Judge k proposed tokens, which the case holds on the device.
 
         The token after the accepted ones is the target's own where the block broke off, or,
-        after full acceptance, its choice from `beyond` ([vocabulary]; None: no bonus token).
+        after full acceptance, the bonus token, if there is one.
         """
         k, m, token = len(proposal), 0, None
+        ruling = rule(case)
         if k:
-            m = self._read("accepted_count", rule(block, judges).long().cumprod(0).sum())
+            m = self._read("accepted_count", ruling.passes.long().cumprod(0).sum())
         if m < k:
-            token = self._read("replacement_token", judges[m].argmax())
-        elif beyond is not None:
-            token = self._read("bonus_token", beyond.argmax())
+            token = self.take(ruling.own(m), "replacement_token")
+        elif case.bonus:
+            token = self.take(ruling.own(m), "bonus_token")
         own = [] if token is None else [token]
         return Judged(m, token, [*proposal[:m], *own])
 
