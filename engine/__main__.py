@@ -374,6 +374,18 @@ def explain_cost(
 
 
 @app.command()
+def judge_claims(design: DesignFile, rows: RowsFile, ratios: RatiosFile, output: Output) -> None:
+    """Hold what a second source claims against what was measured."""
+    from engine.analysis.claims import judge_claims
+    from engine.tables import read_frame, write_frame
+
+    table = judge_claims(read_frame(rows), read_frame(ratios), load_design(design))
+    write_frame(table, output)
+    for sentence in table["sentence"]:
+        _say(f"claim: {sentence}")
+
+
+@app.command()
 def predict_speedup(
     design: DesignFile,
     trace: Annotated[Path, typer.Option(help="Made by trace-acceptance.")],

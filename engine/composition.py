@@ -1,7 +1,7 @@
 """What a mode can be composed of, read from the tree, and the files that a measurement rests on.
 
-Drafters and runtimes are one file each, so their names are the files' names: a new one needs no
-registration. Nothing here imports torch; the workflow asks these questions while it parses.
+Drafters, policies and runtimes are one file each, so their names are the files' names: a new one
+needs no registration. Nothing here imports torch; the workflow asks while it parses.
 """
 
 from __future__ import annotations
@@ -26,6 +26,20 @@ def _stems(folder: Path) -> list[str]:
 
 def drafters() -> list[str]:
     return _stems(_DECODING / "drafters")
+
+
+def policies() -> list[str]:
+    return _stems(_DECODING / "policies")
+
+
+def policy_parameters(policy: str) -> list[str]:
+    """What a policy takes: keys of a mode, named by its file's `TAKES`."""
+    return list(_declared("policies", policy, "TAKES") or ())
+
+
+def by_the_clock(policy: str) -> bool:
+    """Whether a policy decides by what it has timed: its file's `BY_THE_CLOCK`."""
+    return _declared("policies", policy, "BY_THE_CLOCK") is True
 
 
 def runtimes() -> list[str]:
@@ -74,6 +88,11 @@ def runs_whole_rounds(runtime: str) -> bool:
     return _declared("runtimes", runtime, "WHOLE_ROUNDS") is True
 
 
+def captures(runtime: str) -> bool:
+    """Whether a runtime records its launches beforehand: its `CAPTURES = True`."""
+    return _declared("runtimes", runtime, "CAPTURES") is True
+
+
 def plain_runtime(runtime: str) -> str:
     """The runtime of a mode's plain decoding: its own, or the one that its file calls `PLAIN`."""
     return _declared("runtimes", runtime, "PLAIN") or runtime
@@ -110,9 +129,9 @@ def core_files() -> tuple[Path, ...]:
 
 
 @functools.cache
-def mode_files(drafter: str, runtime: str) -> tuple[Path, ...]:
+def mode_files(drafter: str, runtime: str, policy: str = "fixed") -> tuple[Path, ...]:
     """The files beyond the core that one composition executes."""
-    roots = [_DECODING / "runtimes" / f"{runtime}.py"]
+    roots = [_DECODING / "runtimes" / f"{runtime}.py", _DECODING / "policies" / f"{policy}.py"]
     if drafter != "none":
         roots.append(_DECODING / "drafters" / f"{drafter}.py")
     return tuple(sorted(_with_imports(roots) - set(core_files())))

@@ -20,6 +20,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
+from engine.claims import claims
 from engine.limits import GATE_DEFAULTS, Gates, Inference
 from engine.modes import Mode, Only
 from engine.pair import Models
@@ -43,6 +44,21 @@ class Components(Only):
 
     most: Annotated[int, Field(ge=1, le=64)] = 8
     repeats: Annotated[int, Field(ge=3, le=1000)] = 9
+
+
+class Asked(Strict):
+    """A claim of config/claims.csv that the study tests: on one mode, held against another."""
+
+    claim: str
+    mode: Slug
+    against: Slug
+
+    @field_validator("claim")
+    @classmethod
+    def _known_claim(cls, name: str) -> str:
+        if name not in claims():
+            raise ValueError(f"unknown claim {name!r}; there is {', '.join(claims())}")
+        return name
 
 
 class Design(Strict):
@@ -71,6 +87,7 @@ class Design(Strict):
     prompts: Prompts = Prompts()
     models: Models
     components: Components | None = None
+    claims: tuple[Asked, ...] = ()
     gates: Gates
     inference: Inference = Inference()
 
@@ -145,6 +162,12 @@ class Design(Strict):
                     f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
                     "widen its only"
                 )
+        for asked in self.claims:
+            for name in (asked.mode, asked.against):
+                if name not in self.modes:
+                    raise ValueError(f"claim {asked.claim!r} names the unknown mode {name!r}")
+            if not self.modes[asked.mode].speculative:
+                raise ValueError(f"claim {asked.claim!r} is about {asked.mode!r}, a plain mode")
         return self
 
     def _check_synthetic(self) -> None:
@@ -337,6 +360,31 @@ class Design(Strict):
             if baseline in drafted and self.plans(context, family, baseline)
         ]
 
+    @property
+    def draft_vocabulary(self) -> int | None:
+        """Token ids that the draft scores where it is traced and timed by itself.
+
+        As in the first mode that drafts with the model: what is predicted from trace and times
+        holds for modes with the same head.
+        """
+        drafted = (mode for mode in self.modes.values() if mode.drafter == "model")
+        return next((mode.draft_vocabulary for mode in drafted), None)
+
+    def predictable(self, name: str) -> bool:
+        """Whether trace and component times say what a mode would do: see analysis/prediction."""
+        mode = self.modes[name]
+        return (
+            (mode.drafter, mode.acceptance, mode.policy) == ("model", "exact", "fixed")
+            # The walk is of greedy proposals over a greedy text.
+            and mode.sampling is None
+            and (mode.draft_window, mode.target_cache) == (None, "kept")
+            and mode.draft_vocabulary == self.draft_vocabulary
+            and self.components is not None
+            and mode.k <= self.components.most
+            # The times are those of the baseline's runtime.
+            and mode.runtime == self.modes[mode.baseline].runtime
+        )
+
     def component_path(self, context: str, family: str, baseline: str) -> str:
         """Parquet file of a component cell, relative to the repository root."""
         return f"results/{self.design}/components/{context}/{family}/{baseline}.parquet"
@@ -344,9 +392,8 @@ class Design(Strict):
     def component_cell(self, context: str, family: str, baseline: str) -> dict[str, Any]:
         """The values that decide what a component cell measures."""
         plain = self.modes[baseline]
-        mode = plain.model_copy(
-            update={"drafter": "model", "k": self.components.most, "round": "folded"}
-        )
+        drafting = {"drafter": "model", "k": self.components.most, "round": "folded"}
+        mode = plain.model_copy(update=drafting | {"draft_vocabulary": self.draft_vocabulary})
         return {
             "context": context,
             "family": family,
@@ -365,7 +412,9 @@ class Design(Strict):
         """Hash of the resolved cell and of the files that its composition names."""
         mode = self.modes[cell.mode]
         resolved = json.dumps(self.resolved_cell(cell), sort_keys=True)
-        files = composition.files_sha256(composition.mode_files(mode.drafter, mode.runtime))
+        files = composition.files_sha256(
+            composition.mode_files(mode.drafter, mode.runtime, mode.policy)
+        )
         return hashlib.sha256(f"{resolved}\n{files}".encode()).hexdigest()
 
     def to_json(self) -> str:

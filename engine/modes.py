@@ -44,6 +44,11 @@ class Mode(Strict):
     sampling: Sampling | None = None
     draft_sampling: Sampling | None = None
     bonus: bool = False
+    policy: str = "fixed"
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    draft_window: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    draft_vocabulary: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    target_cache: Literal["kept", "recomputed"] = "kept"
     round: Literal["repair", "folded", "step"] = "step"
     runtime: str = "eager"
     numerics: Literal["fast", "invariant"] = "fast"
@@ -59,6 +64,11 @@ class Mode(Strict):
     @classmethod
     def _known_acceptance(cls, name: str) -> str:
         return _one_of("acceptance", name, composition.acceptance_rules())
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, name: str) -> str:
+        return _one_of("policy", name, composition.policies())
 
     @field_validator("runtime")
     @classmethod
@@ -76,6 +86,8 @@ class Mode(Strict):
             raise ValueError(
                 "drafter: none decodes one token a step: leave out k, acceptance, bonus and round"
             )
+        elif self.policy != "fixed" or self.target_cache != "kept":
+            raise ValueError("drafter: none has nothing to decide: leave out policy, target_cache")
         for part in ("drafter", "acceptance", "round"):
             allowed = composition.allowed_by(self.runtime, part)
             if allowed and (given := getattr(self, part)) not in allowed:
@@ -83,13 +95,25 @@ class Mode(Strict):
                     f"runtime {self.runtime!r} cannot run {part}: {given}; it runs "
                     f"{', '.join(allowed)}"
                 )
-        taken = composition.acceptance_parameters(self.acceptance)
-        given = [name for name in ("delta", "epsilon") if getattr(self, name) is not None]
-        for name in sorted({*taken, *given}):
-            if name not in taken:
-                raise ValueError(f"acceptance {self.acceptance!r} takes no {name}; leave it out")
-            if name not in given:
-                raise ValueError(f"acceptance {self.acceptance!r} needs {name}")
+        if composition.captures(self.runtime):
+            for name in _VARYING:
+                if getattr(self, name) != (default := type(self).model_fields[name].default):
+                    raise ValueError(
+                        f"runtime {self.runtime!r} captures rounds of one kind beforehand: "
+                        f"leave out {name} (default: {default})"
+                    )
+        if (self.target_cache, self.numerics) == ("recomputed", "invariant"):
+            raise ValueError("numerics: invariant needs target_cache: kept")
+        rule, policy = f"acceptance {self.acceptance!r}", f"policy {self.policy!r}"
+        for name in ("delta", "epsilon"):
+            self._takes(rule, name, composition.acceptance_parameters(self.acceptance))
+        self._takes(policy, "threshold", composition.policy_parameters(self.policy))
+        if not composition.needs_draft_model(self.drafter):
+            for name in ("draft_window", "draft_vocabulary"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"drafter {self.drafter!r} has no model; leave out {name}")
+            if self.threshold is not None:
+                raise ValueError(f"drafter {self.drafter!r} has no model for {policy} to look at")
         return self
 
     @model_validator(mode="after")
@@ -110,6 +134,14 @@ class Mode(Strict):
                     f"drafter {self.drafter!r} samples from no model: leave out draft_sampling"
                 )
         return self
+
+    def _takes(self, part: str, name: str, taken: list[str]) -> None:
+        """Raise ValueError unless the key `name` is given exactly if the mode's part takes it."""
+        given = getattr(self, name) is not None
+        if given and name not in taken:
+            raise ValueError(f"{part} takes no {name}; leave it out")
+        if not given and name in taken:
+            raise ValueError(f"{part} needs {name}")
 
     def composition(self) -> dict[str, Any]:
         """What decides how the mode decodes; where it is measured does not."""
@@ -147,6 +179,10 @@ class Mode(Strict):
     def exact(self) -> bool:
         """Whether the mode promises the baseline's own tokens."""
         return self.promise == "tokens"
+
+
+# What makes rounds of one mode unlike each other, or unlike the kernels' greedy ones.
+_VARYING = ("policy", "sampling", "draft_window", "draft_vocabulary", "target_cache")
 
 
 def _one_of(what: str, name: str, allowed: list[str]) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
 from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.policies import fixed
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
 from engine.decoding.runtimes.eager import Runtime as EagerRuntime
@@ -122,7 +123,7 @@ class TableModel:
             self.table[text] = own if self.near is None else 0.5 * own + self.near.logits(text)
         return self.table[text]
 
-    def new_cache(self, capacity: int) -> TableCache:
+    def new_cache(self, capacity: int, window: int | None = None) -> TableCache:
         return TableCache()
 
     def prefill(self, tokens: Tensor, cache: TableCache, chunk: int) -> Tensor:
@@ -149,6 +150,12 @@ class TableCache:
     def trim(self, length: int) -> None:
         del self.text[length:]
 
+    def to_read(self, length: int) -> list[tuple[int, int]]:
+        return [(self.length, length)] if length > self.length else []
+
+    def skip(self, start: int) -> None:
+        self.expect(start)
+
     def expect(self, length: int) -> None:
         assert len(self.text) == length, (len(self.text), length)
 
@@ -168,6 +175,7 @@ class Algorithm:
     rule: Callable[[acceptance.Case], acceptance.Ruling] = acceptance.rejection
     drafter: Callable[[Resources], Any] = ModelDrafter
     draft_voice: Callable[..., Any] = IndependentDraft
+    policy: Callable[[], Any] = fixed.Policy
 
     def pair(self) -> tuple[TableModel, TableModel]:
         target = TableModel(1, self.vocabulary)
@@ -185,11 +193,12 @@ class Algorithm:
             target.prefill(prompt, 64)
             voice = Sampled(self.target_warp, *parts)
             drawn = self.draft_voice(self.draft_warp, *parts)
-            drafter = self.drafter(Resources(runtime, 64, lambda: draft_model, None, drawn))
+            policy = self.policy()
+            drafter = self.drafter(Resources(runtime, 64, lambda: draft_model, None, drawn, policy))
             drafter.prefill(prompt, 64)
             generation = Generation(
                 target, runtime, self.length,
-                drafter=drafter, rule=self.rule, bonus=self.bonus, voice=voice,
+                drafter=drafter, rule=self.rule, bonus=self.bonus, voice=voice, policy=policy,
             )  # fmt: skip
             return decode(generation, self.form, self.k).tokens
 

@@ -1,36 +1,59 @@
-"""AR, spec and its folded form against Hugging Face greedy generate, on the embedded pair, fp32.
+"""Modes against Hugging Face greedy generate, on the embedded pair, fp32.
 
 `python -m tests.exactness` compares 64 prompts of 64 tokens over all 16 families and prints a
-table; on 2 cores it takes about ten minutes. The test suite runs a shorter form of it.
+table: AR, spec and its folded form by default, or the modes that are named (`all` for all of
+MODES). On 2 cores it takes about ten minutes with the three. The test suite runs a shorter form.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 
 from engine.composition import ROOT
-from engine.decoding import acceptance
-from engine.decoding.drafters.model import Drafter
-from engine.decoding.loop import Generation, Target, Trace, decode
-from engine.decoding.resources import Resources
-from engine.decoding.runtimes.eager import Runtime
+from engine.decoding import resources
+from engine.decoding.loop import Generation, Trace, decode
 from engine.design import load_design
 from engine.models.fetching import fetch
 from engine.models.loading import load_decoder
+from engine.models.ranking import read_ranking
+from engine.modes import Mode
 from engine.preparation.chat import chat_turn
 from engine.prompts import PromptBuilder, read_sources
 
-FORMS = {"ar": ("step", False), "spec": ("repair", False), "folded": ("folded", True)}
+_SPEC = {"drafter": "model", "k": 4, "round": "repair"}
+_FOLDED = {**_SPEC, "round": "folded", "bonus": True}
+# Every exact policy and drafter, in the forms where they differ.
+MODES = {
+    "ar": {"drafter": "none"},
+    "spec": _SPEC,
+    "folded": _FOLDED,
+    "adaptive": {**_FOLDED, "k": 8, "policy": "adaptive"},
+    "adaptive_repair": {**_SPEC, "k": 8, "policy": "adaptive"},
+    "confidence": {**_FOLDED, "k": 8, "policy": "confidence", "threshold": 0.5},
+    "confidence_repair": {**_SPEC, "k": 8, "policy": "confidence", "threshold": 0.5},
+    "first_plain": {**_SPEC, "policy": "first_plain"},
+    "guarded": {**_FOLDED, "k": 2, "policy": "guarded"},
+    "ngram": {**_FOLDED, "drafter": "ngram"},
+    "ngram_repair": {**_SPEC, "drafter": "ngram"},
+    "hybrid": {**_FOLDED, "drafter": "hybrid"},
+    "hybrid_repair": {**_SPEC, "drafter": "hybrid"},
+    "head8k": {**_FOLDED, "k": 1, "draft_vocabulary": 8192},
+    "window_64": {**_FOLDED, "draft_window": 64},
+    "nocache": {**_FOLDED, "target_cache": "recomputed"},
+}
+DEFAULT = ("ar", "spec", "folded")
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tokens of one prompt by each of the four ways, and what the speculative ones did."""
+    """Tokens of one prompt by Hugging Face and by every mode, and what these did."""
 
     family: str
     prompt_tokens: int
@@ -38,12 +61,20 @@ class Comparison:
     traces: dict[str, Trace]
 
     @property
+    def different(self) -> list[str]:
+        """Modes that did not commit the tokens of generate."""
+        return [name for name, trace in self.traces.items() if trace.tokens != self.generate]
+
+    @property
     def equal(self) -> bool:
-        return all(trace.tokens == self.generate for trace in self.traces.values())
+        return not self.different
 
 
 def compare(
-    lengths: list[int], new_tokens: int, families: list[str] | None = None
+    lengths: list[int],
+    new_tokens: int,
+    families: list[str] | None = None,
+    modes: Sequence[str] = DEFAULT,
 ) -> Iterator[Comparison]:
     """One comparison a length (prompt tokens) and family; prompts of a length share one batch."""
     from transformers import AutoModelForCausalLM
@@ -53,11 +84,17 @@ def compare(
     families = families or list(sources)
     design = design.model_copy(update={"families": families, "new_tokens": new_tokens})
     fetched = fetch(design.models.target, ROOT)
+    student = fetch(design.models.draft, ROOT)
     tokenizer = Tokenizer.from_file(f"{fetched.folder}/tokenizer.json")
     builder = PromptBuilder(design, sources, tokenizer, chat_turn(fetched.folder))
     target = load_decoder(fetched, "cpu", torch.float32)
-    draft = load_decoder(fetch(design.models.draft, ROOT), "cpu", torch.float32, target)
+    draft = load_decoder(student, "cpu", torch.float32, target)
     theirs = AutoModelForCausalLM.from_pretrained(fetched.folder, dtype=torch.float32)
+    plans = {name: Mode(**MODES[name], baseline="ar").composition() for name in modes}
+    drafts = {
+        kept: draft.trimmed(read_ranking(student.folder, kept)) if kept else draft
+        for kept in {plan["draft_vocabulary"] for plan in plans.values()}
+    }
     with torch.inference_mode():
         for length in lengths:
             prompts = [builder.build(str(length + new_tokens), f)["tokens"] for f in families]
@@ -71,41 +108,55 @@ def compare(
                 pad_token_id=0,
             )[:, length:].tolist()
             for family, prompt, tokens in zip(families, prompts, generated, strict=True):
-                traces = {name: _decode(target, draft, prompt, new_tokens, name) for name in FORMS}
+                traces = {
+                    name: decode_prompt(target, drafts[plan["draft_vocabulary"]], prompt,
+                                        new_tokens, plan)
+                    for name, plan in plans.items()
+                }  # fmt: skip
                 yield Comparison(family, length, tokens, traces)
 
 
-def _decode(target_model, draft_model, prompt: list[int], budget: int, name: str) -> Trace:
-    form, bonus = FORMS[name]
-    runtime = Runtime(torch.device("cpu"))
-    capacity = len(prompt) + budget + 5
-    ids = torch.tensor(prompt)
-    target = Target(target_model, capacity)
-    target.prefill(ids, 2048)
-    drafter = None
-    if form != "step":
-        drafter = Drafter(Resources(runtime, capacity, lambda: draft_model))
-        drafter.prefill(ids, 2048)
-    return decode(
-        Generation(target, runtime, budget, drafter=drafter, rule=acceptance.exact, bonus=bonus),
-        form,
-        4,
+def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Mapping[str, Any]):
+    """One generation of a mode, built as a timing cell builds it."""
+    runtime = resources.build_runtime(mode, torch.device("cpu"), [])
+    capacity = len(prompt) + budget
+    policy = resources.build_policy(mode)
+    target = resources.build_target(mode, target_model, capacity)
+    parts = resources.Resources(
+        runtime, capacity, lambda: draft, policy=policy, draft_window=mode["draft_window"]
     )
+    drafter = resources.build_drafter(mode, parts)
+    ids = torch.tensor(prompt)
+    for reader in filter(None, (target, drafter)):
+        reader.prefill(ids, 2048)
+    generation = Generation(
+        target,
+        runtime,
+        budget,
+        drafter=drafter,
+        rule=resources.acceptance_rule(mode),
+        bonus=mode["bonus"],
+        policy=policy,
+    )
+    return decode(generation, mode["round"], mode["k"])
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modes", nargs="*", default=list(DEFAULT), choices=[*MODES, "all"])
+    asked = parser.parse_args().modes
+    modes = list(MODES) if "all" in asked else asked
     done = equal = 0
-    for comparison in compare([128, 192, 256, 320], 64):
+    for comparison in compare([128, 192, 256, 320], 64, modes=modes):
         done, equal = done + 1, equal + comparison.equal
-        spec, folded = comparison.traces["spec"], comparison.traces["folded"]
+        outcome = "equal" if comparison.equal else f"DIFFERENT: {', '.join(comparison.different)}"
+        calls = ", ".join(f"{name} {t.target_calls}" for name, t in comparison.traces.items())
         print(
-            f"{comparison.prompt_tokens:4d} {comparison.family:20s} "
-            f"{'equal' if comparison.equal else 'DIFFERENT'}  spec: {len(spec.round_k)} rounds + "
-            f"{spec.repairs} repairs = {spec.target_calls} target calls; folded: "
-            f"{folded.target_calls}",
+            f"{comparison.prompt_tokens:4d} {comparison.family:20s} {outcome}; target calls: "
+            f"{calls}",
             flush=True,
         )
-    print(f"{equal} of {done} prompts: ar, spec, folded and generate commit the same 64 tokens")
+    print(f"{equal} of {done} prompts: {', '.join(modes)} and generate commit the same 64 tokens")
     sys.exit(equal != done)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.claims import judge_claims
 from engine.analysis.explanation import explain
 from engine.analysis.prediction import Predictor
 from engine.design import Cell, Design
@@ -59,6 +60,10 @@ def mechanism_design(**overrides: Any) -> Design:
         "modes": modes({"families": 4}),
         "instrumented": [1, 1],
         "components": {"families": 2},
+        "claims": [
+            {"claim": "formula", "mode": "spec_folded", "against": "ar"},
+            {"claim": "window", "mode": "spec_folded", "against": "spec"},
+        ],
     }
     return small_design(**{**plan, **overrides})
 
@@ -97,6 +102,7 @@ def mechanism_study(
     waterfall, steps = explain(tables.rows, tables.ratios, design)
     found = {"rows": tables.rows, "ratios": tables.ratios, "waterfall": waterfall, "steps": steps}
     found["trace"] = trace_of(design, agreement)
+    found["claims"] = judge_claims(tables.rows, tables.ratios, design)
     if design.components:
         predictor = Predictor(found["trace"], components_of(design), design)
         found["predicted"] = predictor.table()

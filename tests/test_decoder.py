@@ -7,7 +7,7 @@ from checkpoints import VOCABULARY, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.models import attention, decoder
+from engine.models import attention
 from engine.models.cache import CacheError
 from engine.models.decoder import Decoder, DecoderConfig
 from engine.models.rope import RopeTable
@@ -113,7 +113,7 @@ def test_the_upper_left_mask_would_be_noticed(llama, way, monkeypatch):
         mask = torch.full((rows, length), float("-inf"), dtype=like.dtype)
         return mask.triu_(1)
 
-    monkeypatch.setattr(decoder, "causal_mask", upper_left)
+    monkeypatch.setattr("engine.models.cache.causal_mask", upper_left)
     cache = ours.new_cache(40)
     ours.forward(tokens[:30], cache)
     last = ours.forward(tokens[30:], cache) if way == "forward" else None

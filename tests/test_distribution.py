@@ -1,12 +1,15 @@
 """Proof of distribution: every branch of the algorithm, weighed, against the target's own."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
 
 from engine.decoding import acceptance
+from engine.decoding.drafters import hybrid, ngram
 from engine.decoding.drafters.model import Drafter as ModelDrafter
+from engine.decoding.policies import adaptive, confidence, first_plain, guarded
 from engine.decoding.sampling.noise import Purpose
 from engine.decoding.sampling.voice import IndependentDraft
 from engine.decoding.sampling.warp import Warp, to_probs
@@ -73,6 +76,42 @@ def test_a_folded_block_that_leaves_room_for_its_bonus_token():
     """In a text of three, the first token and the bonus leave one to be proposed."""
     truncated = Warp(0.9, top_k=2), Warp(0.9, top_k=2)
     assert Algorithm(3, "folded", True, *truncated, length=5).error() < 1e-6
+
+
+def confident(threshold):
+    return lambda: confidence.Policy(threshold)
+
+
+def climbing():
+    """A guard on whose clock every round takes as long: it climbs, and its trials are real."""
+    ticks = itertools.count()
+    return guarded.Policy(lambda: float(next(ticks)))
+
+
+POLICIES = {
+    "adaptive": adaptive.Policy,
+    "in doubt about all": confident(1.0),
+    "in doubt about some": confident(0.5),
+    "never in doubt": confident(0.0),
+    "first plain": first_plain.Policy,
+    "guarded": climbing,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("truncated", ["neither side", "both"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_leaves_the_distribution_as_it_is(policy, truncated, form):
+    algorithm = Algorithm(3, *FORMS[form], *WARPS[truncated], policy=POLICIES[policy])
+    assert algorithm.error() < 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("truncated", ["neither side", "both"])
+@pytest.mark.parametrize("drafter", [ngram.Drafter, hybrid.Drafter])
+def test_look_up_leaves_the_distribution_as_it_is(drafter, truncated, form):
+    algorithm = Algorithm(3, *FORMS[form], *WARPS[truncated], drafter=drafter, length=4)
+    assert algorithm.error() < 1e-6
 
 
 # --- planted errors: each must fail the same check ---------------------------------------------

@@ -32,6 +32,7 @@ from engine.figures import (
     published,
     relaxed,
     style,
+    sweep,
     waterfall,
 )
 from engine.figures.mechanism import plot
@@ -45,6 +46,7 @@ from tests.synthetic_report import REPOSITORY
 from tests.synthetic_rows import FAMILIES, failed_cell, small_design
 
 DRAWN = {
+    "sweep": sweep,
     "phase_o": phase_o,
     "diagnosis": diagnosis,
     "relaxed": relaxed,
@@ -99,7 +101,7 @@ def lacks(**overrides) -> dict[str, str]:
 def test_a_cpu_says_that_the_control_plane_needs_a_gpu():
     missing = lacks(modes=modes())
     assert missing["phase_o"].startswith("phase_o needs a GPU: on a CPU there is no synchron")
-    assert set(missing) == {"phase_o", "cuda_graph", "predicted"}
+    assert set(missing) == {"phase_o", "cuda_graph", "predicted", "sweep"}
 
 
 def test_a_plain_pair_has_what_its_two_modes_can_fill():
@@ -282,6 +284,18 @@ def test_one_family_is_one_family():
     ]  # fmt: skip
 
 
+def test_a_sweep_says_of_each_claim_whether_it_held():
+    text = said("sweep", one_context({"spec": 0.4, "spec_folded": 0.8}))
+    assert "alpha / (c + 1)): " in text
+    assert "2.1x instead of 1.3x): held at context 512" in text
+    assert "did not hold at context 512" in said(
+        "sweep", one_context({"spec": 0.8, "spec_folded": 0.4})
+    )
+    claims = made().tables["claims"]
+    assert sweep.headline(claims).startswith("Of 4 claims ")
+    assert sweep.headline(claims.iloc[:1]) == claims["sentence"].iloc[0]
+
+
 def test_memory_stands_on_its_side_of_the_card():
     small = memory.Held("512", "ar", 1, 1.0, 0.5, 2.0)
     two = dataclasses.replace(small, mode="spec", models=2, weights=1.9)
@@ -374,7 +388,10 @@ LONG = "a_mode_with_a_name_as_long_as_names_may_be_in_this_project"
 def crowded() -> Study:
     """Three contexts, wide intervals, a long name."""
     plan = {LONG if name == "spec_folded" else name: mode for name, mode in modes().items()}
-    design = mechanism_design(contexts=[256, 2048, 16384], modes=plan, families=FAMILIES[:4])
+    claims = [{"claim": "formula", "mode": LONG, "against": "ar"}]
+    design = mechanism_design(
+        contexts=[256, 2048, 16384], modes=plan, families=FAMILIES[:4], claims=claims
+    )
     return mechanism_study(design, {LONG: 0.6}, spread=0.3, noise=0.02)[0]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from engine.composition import by_the_clock, policies
 from engine.design import Cell, Design
 from engine.measure.rows import RowsError, read_rows
 
@@ -32,7 +34,21 @@ def collect(design: Design, root: str | Path) -> pd.DataFrame:
             f"{len(faults)} of the design's {total} timing files cannot be used:\n"
             + "\n".join(f"- {fault}" for fault in faults)
         )
-    return pa.concat_tables(tables).to_pandas()
+    rows = pa.concat_tables(tables).to_pandas()
+    return whole_runs(rows, [name for name in policies() if by_the_clock(name)])
+
+
+def whole_runs(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """The rows, those of the named policies with one round a run: the whole of it.
+
+    A policy that goes by the clock drafts differently in every run, so that its rounds cannot be
+    compared one by one as those of other modes are.
+    """
+    moving = rows["policy"].isin(names) & rows["round_s"].notna()
+    for index in rows.index[moving]:
+        rows.at[index, "round_s"] = np.array([np.sum(rows.at[index, "round_s"])])
+        rows.at[index, "round_m"] = None
+    return rows
 
 
 def failed_files(design: Design, root: str | Path) -> list[str]:

@@ -151,11 +151,7 @@ class Predictor:
             mode, context = self.design.modes[entry["mode"]], str(entry["context"])
             gated = entry["interval"]["low"] is not None
             measured = entry["r"] if gated else entry["r_all"]
-            # The walk is of greedy proposals over a greedy text.
-            greedy = mode.acceptance == "exact" and mode.sampling is None
-            predictable = mode.drafter == "model" and greedy and mode.k <= self.most
-            # The times are those of the baseline's runtime.
-            predictable &= mode.runtime == self.design.modes[mode.baseline].runtime
+            predictable = self.design.predictable(entry["mode"])
             if not predictable or measured is None or (context, mode.baseline) not in self.prices:
                 continue
             out = {family["family"] for family in entry["families_out"]} if gated else set()

@@ -13,6 +13,7 @@ from engine.analysis.cause import causes
 from engine.analysis.energy import energy_per_token
 from engine.analysis.judgement import NOT_JUDGED
 from engine.analysis.kept import tokens_kept
+from engine.analysis.latency import latency
 from engine.analysis.phases import phase_table, speaking
 from engine.analysis.provenance import provenance
 from engine.analysis.sentences import absentees, basis, failure_lines, sentence
@@ -42,11 +43,14 @@ def build_verdict(
     least = design.inference.student_t_from
     blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
     same = tokens_kept(rows, design)
+    arriving = latency(rows)
     entries = []
     for entry in context_summary(ratios, design):
         cell = (entry["context"], entry["mode"])
         entry |= {"exact": _exact(tokens, *cell), "not_applicable": _not_applicable(rows, *cell)}
         entry |= {"whole_grid": design.whole_grid(entry["mode"]), "tokens_kept": same.get(cell)}
+        for name, arm in (("", entry["mode"]), ("baseline_", entry["baseline"])):
+            entry[f"{name}latency"] = arriving.get((entry["context"], arm))
         families = design.families_of(entry["mode"])
         for name, arm in (("", entry["mode"]), ("baseline_", entry["baseline"])):
             joules = energy_per_token(rows, entry["context"], arm, families)

@@ -140,3 +140,11 @@ def rejection(case: Case) -> Ruling:
 def all(case: Case) -> Ruling:
     """Accept everything: an oracle, which asks what perfect acceptance would be worth."""
     return Ruling(case.block == case.block, _choice(case.choices()))
+
+
+def none(case: Case) -> Ruling:
+    """Accept nothing, not even what the target would have said: the worst that can happen.
+
+    The text is the target's own all the same, one token a round.
+    """
+    return Ruling(case.block != case.block, _choice(case.choices()))

@@ -53,6 +53,11 @@ class Crossings:
         self.syncs["round_end"] += 1
         self.wait()
 
+    def decided(self, flag: torch.Tensor, name: str) -> bool:
+        """A BoolTensor [] on the device, as a decision of the host's: a crossing `name`."""
+        self.syncs[name] += 1
+        return bool(flag)
+
     def wait(self) -> None:
         """Wait for the device without counting: for instrumented runs and prefill."""
         if self.device.type == "cuda":

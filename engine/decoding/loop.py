@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.decoding.acceptance import Case, Ruling
+from engine.decoding.policies import fixed
 from engine.decoding.sampling.voice import Greedy
 
 Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
@@ -69,9 +70,22 @@ class Runtime(Protocol):
     def upload(self, tokens: Sequence[Token]) -> Tensor: ...
     def take(self, choice: Tensor, name: str) -> Token: ...
     def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
+    def hold(self, values: Sequence[int]) -> list[Token]: ...
+    def decided(self, flag: Tensor, name: str) -> bool: ...
     def judge(self, rule: Rule, proposal: Sequence[Token], case: Case) -> Judged: ...
     def first_stop(self, values: Sequence[int]) -> int | None: ...
     def round_end(self) -> None: ...
+
+
+class Policy(Protocol):
+    """How much a round drafts; fixed.py says what each verb means."""
+
+    looks: bool
+
+    def begin(self, most: int) -> None: ...
+    def plan(self) -> int: ...
+    def goes_on(self, logits: Tensor) -> Tensor: ...
+    def observe(self, proposed: int, accepted: int, committed: int) -> None: ...
 
 
 class Voice(Protocol):
@@ -88,6 +102,7 @@ class Drafter(Protocol):
     `probabilities` is what each token of the last proposal was sampled from (float64
     [k, vocabulary]); None for a drafter that does not sample.
 
+    `propose` returns at most k tokens; fewer, or none, where it has nothing better to offer.
     `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
     drafter with another coverage (a window, no cache) translates the number or ignores it.
     """
@@ -188,6 +203,7 @@ class Generation:
     rule: Rule | None = None
     bonus: bool = False
     voice: Voice = field(default_factory=Greedy)
+    policy: Policy = field(default_factory=fixed.Policy)
     watch: Stopwatch = field(default_factory=Unwatched)
     trace: Trace = field(default_factory=Trace)
     committed: list[Token] = field(default_factory=list)
@@ -224,11 +240,15 @@ class Generation:
 def decode(generation: Generation, form: str, k: int) -> Trace:
     """Run a prefilled generation to its budget or to an end-of-sequence token.
 
-    `form` is a mode's `round`: step (no drafter), repair or folded. Caches must stand at the end
-    of the prompt. Batch 1.
+    `form` is a mode's `round`: step (no drafter), repair or folded. A round drafts at most k
+    tokens, fewer where the policy says so. Caches must stand at the end of the prompt. Batch 1.
     """
     if generation.budget:
-        (generation.runtime.whole_rounds or _FORMS[form])(generation, k)
+        generation.policy.begin(k)
+        if generation.runtime.whole_rounds:
+            generation.runtime.whole_rounds(generation, k)
+        else:
+            _FORMS[form](generation)
     trace = generation.trace
     trace.target_calls = generation.target.calls
     if generation.drafter:
@@ -237,7 +257,7 @@ def decode(generation: Generation, form: str, k: int) -> Trace:
     return trace
 
 
-def _steps(g: Generation, _k: int) -> None:
+def _steps(g: Generation) -> None:
     """Plain autoregressive decoding: one forward a token, the first token from the prefill."""
     logits = g.target.saved_next
     while True:
@@ -252,49 +272,74 @@ def _steps(g: Generation, _k: int) -> None:
         g.target.cache.expect(g.length)
 
 
-def _repair_rounds(g: Generation, k: int) -> None:
+def _repair_rounds(g: Generation) -> None:
     if g.remaining == 1:
         _last_from_saved(g)
     while not g.done:
-        _repair_round(g, min(k, g.remaining))
+        _repair_round(g)
         g.runtime.round_end()
         g.watch.lap()
 
 
-def _repair_round(g: Generation, k: int) -> None:
+def _repair_round(g: Generation) -> None:
     """Both caches hold t; `saved_next` judges d_1, and the last row becomes the next one.
 
     Where the block may end the generation, nobody would read the last row: d_k is not run.
     """
     t = g.length
-    g.watch.enter("draft")
-    proposal = g.drafter.propose(g.committed, k)
+    proposal = _proposal(g, min(g.policy.plan(), g.remaining))
     k = len(proposal)
-    ends = k == g.remaining
-    g.watch.enter("verify")
-    g.drafter.expect(t + k - 1)
-    block = g.runtime.upload(proposal)
-    rows = g.target.forward(block[:-1] if ends else block)
-    logits = torch.cat([g.target.saved_next[None], rows if ends or g.bonus else rows[:-1]])
-    g.watch.enter("control")
-    judged = _judge(g, proposal, block, logits)
-    _commit_judged(g, t, k, proposal, judged)
+    if k:
+        judged, rows = _verify_block(g, proposal)
+    else:
+        g.watch.enter("control")
+        # One row and nothing to judge: the rule says what the target commits by itself.
+        nothing = g.target.saved_next.new_empty(0, dtype=torch.long)
+        judged = _judge(g, [], nothing, g.target.saved_next[None])
+        rows = None
+    kept = _commit_judged(g, t, k, proposal, judged)
     if g.done:
         return
     if judged.token is None:
         g.target.saved_next = rows[-1]
     else:
-        g.watch.enter("repair")
+        # Without a proposal the forward repairs nothing: it is the plain step's own.
+        g.watch.enter("repair" if k else "verify")
         g.target.saved_next = g.target.forward(g.runtime.upload([judged.token]))[-1]
-        g.trace.repairs += 1
+        g.trace.repairs += bool(k)
     g.watch.enter("control")
     g.target.cache.expect(g.length)
     if g.remaining == 1:
         _last_from_saved(g)
         return
-    g.watch.enter("draft")
-    g.drafter.catch_up(g.committed)
+    g.policy.observe(k, judged.accepted, kept)
+    if g.policy.plan():
+        g.watch.enter("draft")
+        g.drafter.catch_up(g.committed)
+        g.watch.enter("control")
+
+
+def _verify_block(g: Generation, proposal: list[Token]) -> tuple[Judged, Tensor]:
+    """Judge a proposal by `saved_next` and the rows of its own forward, which are returned too."""
+    ends = len(proposal) == g.remaining
+    g.watch.enter("verify")
+    block = g.runtime.upload(proposal)
+    rows = g.target.forward(block[:-1] if ends else block)
+    logits = torch.cat([g.target.saved_next[None], rows if ends or g.bonus else rows[:-1]])
     g.watch.enter("control")
+    return _judge(g, proposal, block, logits), rows
+
+
+def _proposal(g: Generation, k: int) -> list[Token]:
+    """At most k drafted tokens; none is asked for where the policy plans a plain step."""
+    if not k:
+        return []
+    t = g.length
+    g.watch.enter("draft")
+    proposal = g.drafter.propose(g.committed, k)
+    # Nobody has read the last proposed token yet.
+    g.drafter.expect(t + max(len(proposal) - 1, 0))
+    return proposal
 
 
 def _last_from_saved(g: Generation) -> None:
@@ -303,36 +348,36 @@ def _last_from_saved(g: Generation) -> None:
     g.commit_choice(g.target.saved_next, "last_token")
 
 
-def _folded_rounds(g: Generation, k: int) -> None:
+def _folded_rounds(g: Generation) -> None:
     """The first token comes with the prefill; from there the target's cache holds t - 1."""
     g.watch.enter("control")
     g.commit_choice(g.target.saved_next, "first_token")
     while not g.done:
-        _folded_round(g, min(k, g.remaining - 1 if g.bonus else g.remaining))
+        _folded_round(g)
         g.runtime.round_end()
         g.watch.lap()
 
 
-def _folded_round(g: Generation, k: int) -> None:
+def _folded_round(g: Generation) -> None:
     """The block is x_t, d_1..d_k: row j judges d_{j+1}, the row after gives the next x_t.
 
-    Without a bonus token nobody would read the row after d_k: d_k is not run.
+    Without a bonus token nobody would read the row after d_k: d_k is not run. Without a proposal
+    the round is a plain step.
     """
     t = g.length
-    proposal: list[Token] = []
-    if k:
-        g.watch.enter("draft")
-        proposal = g.drafter.propose(g.committed, k)
-        k = len(proposal)
-        g.drafter.expect(t + k - 1)
+    room = g.remaining - 1 if g.bonus else g.remaining
+    proposal = _proposal(g, min(g.policy.plan(), room))
+    k = len(proposal)
+    whole = g.bonus or not k
     g.watch.enter("verify")
     block = g.runtime.upload([g.committed[-1], *proposal])
-    rows = g.target.forward(block if g.bonus else block[:-1])
+    rows = g.target.forward(block if whole else block[:-1])
     g.watch.enter("control")
     judged = _judge(g, proposal, block[1:], rows)
-    _commit_judged(g, t, k, proposal, judged)
+    kept = _commit_judged(g, t, k, proposal, judged)
     if not g.done:
         g.target.cache.expect(g.length - 1)
+        g.policy.observe(k, judged.accepted, kept)
 
 
 def _judge(g: Generation, proposal: list[Token], block: Tensor, logits: Tensor) -> Judged:
@@ -341,8 +386,11 @@ def _judge(g: Generation, proposal: list[Token], block: Tensor, logits: Tensor) 
     return g.runtime.judge(g.rule, proposal, case)
 
 
-def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> None:
-    """Commit; no rejected token, and none beyond the end, stays in a cache; record the round."""
+def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged: Judged) -> int:
+    """Commit; no rejected token, and none beyond the end, stays in a cache; record the round.
+
+    Returns how many tokens were committed.
+    """
     m = judged.accepted
     own = [] if judged.token is None else [judged.token]
     kept = g.commit([*proposal[:m], *own], judged.values)
@@ -353,6 +401,7 @@ def _commit_judged(g: Generation, t: int, k: int, proposal: list[Token], judged:
         # Tokens behind the cut were never judged for the user: they do not count as proposed.
         k, m = min(k, kept), min(m, kept)
     g.trace.record_round(k, m)
+    return kept
 
 
 _FORMS = {"step": _steps, "repair": _repair_rounds, "folded": _folded_rounds}

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.decoding import acceptance
+from engine.decoding import acceptance, loop, recomputing
+from engine.decoding.policies import fixed
 from engine.decoding.sampling.noise import Noise
 from engine.decoding.sampling.voice import Greedy, IndependentDraft, Sampled, SharedDraft
 from engine.decoding.sampling.warp import Warp
@@ -23,7 +24,8 @@ class Resources:
 
     `capacity` is the number of tokens a cache must hold, `load_draft` returns the draft Decoder,
     `reference_tokens` what the baseline commits after the prompt, as the runtime's tokens;
-    `draft_voice` chooses a drafted token from the draft's logits.
+    `draft_voice` chooses a drafted token from the draft's logits. `policy` is asked before, if it
+    looks; `draft_window` are the tokens that a draft model may see.
     """
 
     runtime: Any
@@ -31,6 +33,8 @@ class Resources:
     load_draft: Callable[[], Any]
     reference_tokens: Callable[[], list[Any]] | None = None
     draft_voice: Any = field(default_factory=Greedy)
+    policy: Any = field(default_factory=fixed.Policy)
+    draft_window: int | None = None
 
 
 def build_runtime(mode: Mapping[str, Any], device, stop_ids):
@@ -46,11 +50,24 @@ def build_drafter(mode: Mapping[str, Any], resources: Resources):
     return module.Drafter(resources)
 
 
+def build_policy(mode: Mapping[str, Any]):
+    """The mode's policy, with the keys that its file says it takes."""
+    module = importlib.import_module(f"engine.decoding.policies.{mode['policy']}")
+    return module.Policy(**{name: mode[name] for name in getattr(module, "TAKES", ())})
+
+
+def build_target(mode: Mapping[str, Any], model, capacity: int):
+    """The target of a mode, which keeps its cache between verifications or does not."""
+    if mode["target_cache"] == "recomputed":
+        return recomputing.Target(model, capacity)
+    return loop.Target(model, capacity, mode["numerics"] == "invariant")
+
+
 def acceptance_rule(mode: Mapping[str, Any]):
     """The mode's rule as a function of the case."""
     rule = getattr(acceptance, mode["acceptance"])
     taken = list(inspect.signature(rule).parameters)[1:]
-    return functools.partial(rule, **{name: mode[name] for name in taken})
+    return functools.partial(rule, **{name: mode[name] for name in taken}) if taken else rule
 
 
 def build_voices(mode: Mapping[str, Any], seed: int, prompt: Tensor, runtime) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ import torch
 
 from engine.design import Design
 from engine.models.loading import FetchedModel, load_decoder
+from engine.models.ranking import read_ranking
 
 
 def trace_acceptance(
@@ -32,6 +33,8 @@ def trace_acceptance(
     vocabulary = models["target"]["vocabulary"]
     target = load_decoder(FetchedModel(**models["target"]), device, dtype, vocabulary=vocabulary)
     draft = load_decoder(FetchedModel(**models["draft"]), device, dtype, target, vocabulary)
+    if design.draft_vocabulary:
+        draft = draft.trimmed(read_ranking(models["draft"]["folder"], design.draft_vocabulary))
     with torch.inference_mode():
         for prompt in prompts:
             place = (prompt["context"], prompt["family"])

@@ -110,6 +110,10 @@ def _predicted(design: Design) -> str:
     return "no mode that runs here drafts greedily with a model on the prompts of components:"
 
 
+def _sweep(design: Design) -> str:
+    return "" if design.claims else "the design tests no claim of another source (claims:)"
+
+
 def _break_even(design: Design) -> str:
     if missing := _instrumented(design):
         return missing
@@ -121,6 +125,15 @@ def _memory(design: Design) -> str:
 
 
 CATALOGUE = (
+    Entry(
+        "sweep",
+        "What another source claims",
+        ("claims",),
+        "Above, R of every mode. Below, each claim as a ratio of two modes, paired by family: the "
+        "band is where the claim puts it, the diamond the source's own number. A claim held if the "
+        "whole interval lies in the band, and did not if all of it lies outside.",
+        _sweep,
+    ),
     Entry(
         "phase_o",
         "The control plane",

@@ -78,8 +78,7 @@ def curves(study: Study) -> list[Curve]:
         raise NothingToShow("no component was timed where a trace was made")
     modes = study.modes_that(
         lambda m: (
-            m["drafter"] == "model"
-            and m["acceptance"] == "exact"
+            (m["drafter"], m["acceptance"], m["policy"]) == ("model", "exact", "fixed")
             and m["runtime"] == study.modes[m["baseline"]]["runtime"]
         )
     )

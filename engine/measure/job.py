@@ -41,8 +41,8 @@ class CellRun:
         import torch
 
         from engine.decoding import resources
-        from engine.decoding.loop import Target
         from engine.models.loading import FetchedModel, load_decoder
+        from engine.models.ranking import read_ranking
 
         imported = time.perf_counter()
         self.torch = torch
@@ -71,6 +71,9 @@ class CellRun:
             self.draft = load_decoder(
                 FetchedModel(**job["draft"]), self.device, dtype, target, vocabulary
             )
+            if self.mode["draft_vocabulary"]:
+                kept = read_ranking(job["draft"]["folder"], self.mode["draft_vocabulary"])
+                self.draft = self.draft.trimmed(kept)
             return self.draft
 
         self.prompt = torch.tensor(job["prompt"], dtype=torch.long, device=self.device)
@@ -79,14 +82,21 @@ class CellRun:
         self.voice, draft_voice = resources.build_voices(
             self.mode, cell["seed"], self.prompt, self.runtime
         )
+        self.policy = resources.build_policy(self.mode)
         self.drafter = resources.build_drafter(
             self.mode,
             resources.Resources(
-                self.runtime, capacity, load_draft, self._reference_tokens, draft_voice
+                self.runtime,
+                capacity,
+                load_draft,
+                self._reference_tokens,
+                draft_voice,
+                self.policy,
+                self.mode["draft_window"],
             ),
         )
         self.rule = resources.acceptance_rule(self.mode)
-        self.target = Target(target, capacity, self.mode["numerics"] == "invariant")
+        self.target = resources.build_target(self.mode, target, capacity)
         self.runtime.wait()
         ready = time.perf_counter()
         self.startup = {
@@ -107,6 +117,22 @@ class CellRun:
         decode(generation, "step", 0)
         self.target.restart()
         return generation.committed
+
+    def calibrate(self, steps: int = 32) -> None:
+        """Time plain steps for a policy that asks what they cost, once both prompts are read."""
+        if not getattr(self.policy, "calibrate", None):
+            return
+        from engine.decoding.loop import Generation, decode
+
+        watch = RoundClock()
+        budget = min(steps, self.cell["new_tokens"])
+        generation = Generation(
+            self.target, self.runtime, budget, ignore_stop=True, voice=self.voice, watch=watch
+        )
+        watch.start()
+        decode(generation, "step", 0)
+        # The first token came with the prefill.
+        self.policy.calibrate(watch.round_s[1:])
 
     def prefill(self) -> tuple[float, float | None]:
         """Seconds that the target and the draft model take to read the prompt."""
@@ -152,6 +178,7 @@ class CellRun:
             rule=self.rule,
             bonus=self.mode["bonus"],
             voice=self.voice,
+            policy=self.policy,
             watch=watch,
         )
 
@@ -286,6 +313,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     except Exception as error:
         error.reached = cell_run.built()
         raise
+    cell_run.calibrate()
     cell, rows = cell_run.cell, []
 
     def add(run: int, warmup: bool = False, instrumented: bool = False) -> dict[str, Any]:

@@ -45,6 +45,11 @@ _COLUMNS: dict[str, tuple[pa.DataType, bool]] = {
     "sampling": (_TEXT, False),  # JSON of the mode's block; null where it decodes greedily
     "draft_sampling": (_TEXT, False),  # null where the draft samples as the target does
     "bonus": (_FLAG, True),
+    "policy": (_TEXT, True),
+    "threshold": (_REAL, False),  # probability, of the confidence policy
+    "draft_window": (_INT, False),  # tokens that the draft sees; null: all
+    "draft_vocabulary": (_INT, False),  # token ids that the draft scores; null: all
+    "target_cache": (_TEXT, True),
     "round": (_TEXT, True),
     "runtime": (_TEXT, True),
     "numerics": (_TEXT, True),

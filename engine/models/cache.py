@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.models.attention import causal_mask
+
 
 class CacheError(RuntimeError):
     """The cache does not cover what the caller takes for granted; the text is one sentence."""
@@ -70,6 +72,22 @@ class Cache:
         """The first `rows` keys and values of one layer, [kv_heads, rows, head_dim] each."""
         keys, values = self._layers[layer]
         return keys.narrow(1, 0, rows), values.narrow(1, 0, rows)
+
+    def columns(self, rows: int) -> int:
+        """Keys that a step of `rows` tokens attends to, its own included."""
+        return self.length + rows
+
+    def mask(self, rows: int, like: Tensor) -> Tensor | None:
+        """Additive mask [rows, columns] of a step of `rows` tokens; None if it hides nothing."""
+        return causal_mask(rows, self.columns(rows), like)
+
+    def to_read(self, length: int) -> list[tuple[int, int]]:
+        """Stretches (start, end) of the text to read so that the cache covers `length` tokens."""
+        return [(self.length, length)] if length > self.length else []
+
+    def skip(self, start: int) -> None:
+        """Go on reading at token `start`; this cache leaves none out."""
+        self.expect(start)
 
     def advance(self, rows: int) -> None:
         """Count `rows` appended tokens in, once every layer has its own; CacheError on overflow."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.architecture import DecoderConfig, UnsupportedModel
-from engine.models.attention import attend_chunk, attend_rows, causal_mask, prefill_kernels
+from engine.models.attention import attend_chunk, attend_rows, prefill_kernels
 from engine.models.cache import Cache
 from engine.models.layer import Layer
 from engine.models.norm import rms_norm
 from engine.models.rope import RopeTable, rotate
 from engine.models.weights import own_matrix, own_rows
+from engine.models.window import WindowedCache
 
 __all__ = ["Decoder", "DecoderConfig", "UnsupportedModel"]
 
@@ -59,12 +61,28 @@ class Decoder:
             Layer.load(config, tensors, i, self.device, dtype) for i in range(config.layers)
         ]
         self.rope = RopeTable(config, dtype, self.device)
+        self._scored: Tensor | None = None
 
         self._block_bytes = self.norm.nbytes + sum(layer.nbytes for layer in self.layers)
         self.weights_bytes = self._block_bytes
         if shared is None:
             self.weights_bytes += self.head.nbytes
             self.weights_bytes += 0 if config.tied_head else self.embedding.nbytes
+
+    def trimmed(self, ids: Sequence[int]) -> Decoder:
+        """The same decoder with a head for these token ids only; all else is shared.
+
+        Its logits keep their shape, and the other ids have minus infinity, so that whatever
+        chooses or samples from them needs not know. Ids beyond the vocabulary are left out.
+        """
+        twin = copy.copy(self)
+        twin._scored = torch.tensor(
+            [i for i in ids if i < self.vocabulary], dtype=torch.long, device=self.device
+        )
+        # Gathered once: rows picked in every step would cost more than they save.
+        twin.head = own_matrix([self.head[twin._scored]], self.device, self.dtype)
+        twin.weights_bytes = self.weights_bytes + twin.head.nbytes
+        return twin
 
     def step_bytes(self, length: int) -> int:
         """Least bytes that a step of one token reads with `length` tokens in the cache.
@@ -75,13 +93,15 @@ class Decoder:
         row = 2 * self.config.layers * self.config.kv_heads * self.config.head_dim
         return self._block_bytes + self.head.nbytes + length * row * self.dtype.itemsize
 
-    def new_cache(self, capacity: int) -> Cache:
-        """An empty cache for `capacity` tokens; position tables are made for as many."""
+    def new_cache(self, capacity: int, window: int | None = None) -> Cache:
+        """An empty cache for `capacity` tokens; position tables are made for as many.
+
+        With a `window` it shows no more than the first few tokens and the last `window`.
+        """
         config = self.config
         self.rope.rows(0, capacity)
-        return Cache(
-            config.layers, config.kv_heads, capacity, config.head_dim, self.dtype, self.device
-        )
+        shape = (config.layers, config.kv_heads, capacity, config.head_dim, self.dtype, self.device)
+        return Cache(*shape) if window is None else WindowedCache(window, *shape)
 
     def forward(self, tokens: Tensor, cache: Cache, rows: int = 1) -> Tensor:
         """Append tokens [M] (int64, on the device) to the cache.
@@ -93,7 +113,7 @@ class Decoder:
         if not 1 <= rows <= count:
             raise ValueError(f"{rows} rows of logits were asked for from {count} tokens")
         cache.reserve(count)
-        mask = causal_mask(count, cache.length + count, self.norm)
+        mask = cache.mask(count, self.norm)
         if mask is not None:
             mask = mask.repeat(self.config.heads // self.config.kv_heads, 1)
         return self._logits(self._blocks(tokens, cache, attend_rows, mask)[-rows:])
@@ -104,9 +124,16 @@ class Decoder:
         with prefill_kernels():
             for piece in tokens.split(chunk):
                 rows = piece.shape[0]
-                mask = causal_mask(rows, cache.length + rows, self.norm) if cache.length else None
+                mask = cache.mask(rows, self.norm) if cache.length else None
                 hidden = self._blocks(piece, cache, attend_chunk, mask)
         return self._logits(hidden[-1:])[0]
+
+    def read(self, tokens: Tensor, cache: Cache, rows: int) -> Tensor:
+        """Read tokens [P] into an empty cache at once; logits [rows, vocabulary] of the last."""
+        cache.expect(0)
+        cache.reserve(tokens.shape[0])
+        with prefill_kernels():
+            return self._logits(self._blocks(tokens, cache, attend_chunk, None)[-rows:])
 
     def _blocks(
         self,
@@ -130,4 +157,8 @@ class Decoder:
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(rms_norm(hidden, self.norm, self.config.norm_eps), self.head)
+        logits = F.linear(rms_norm(hidden, self.norm, self.config.norm_eps), self.head)
+        if self._scored is None:
+            return logits
+        whole = logits.new_full((hidden.shape[0], self.vocabulary), float("-inf"))
+        return whole.index_copy_(1, self._scored, logits)

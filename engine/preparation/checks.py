@@ -94,6 +94,7 @@ def check_inputs(
     """
     from engine.models.layout import model_shapes
     from engine.models.loading import FetchedModel, inspect_model
+    from engine.models.ranking import read_ranking
     from engine.models.tokenizers import compare_tokenizers
 
     device = check_device(design)
@@ -120,6 +121,9 @@ def check_inputs(
                 f"a context of {longest} tokens exceeds the limit of {role} {model['name']} "
                 f"({limits[role]} positions); ask for shorter contexts"
             )
+    for mode in design.modes.values():
+        if mode.draft_vocabulary:
+            read_ranking(models["draft"]["folder"], mode.draft_vocabulary)
     made_up = design.models.target.source == "synthetic"
     if models["draft"] and models["draft"]["vocabulary"] is not None and not made_up:
         compare_tokenizers(Path(models["target"]["folder"]), Path(models["draft"]["folder"]))

@@ -1,4 +1,4 @@
-"""python -m engine.training build-corpus | train | evaluate --config FILE"""
+"""python -m engine.training build-corpus | train | evaluate | rank-tokens --config FILE"""
 
 import json
 from pathlib import Path
@@ -11,9 +11,12 @@ from transformers import AutoTokenizer
 
 from engine.design import load_design
 from engine.models.fetching import fetch
+from engine.models.tokenizers import vocabulary_size
 from engine.training import evaluate as evaluation
+from engine.training import rank
 from engine.training.corpus import ChatFormat, CorpusBuilder
 from engine.training.distill import Batches, Distiller, load_shards, steps_in, train, write_draft
+from engine.training.documents import find_documents
 from engine.training.sampler import FrozenLlama
 from engine.training.settings import Settings
 from engine.training.target import load_draft, load_target
@@ -117,6 +120,37 @@ def evaluate_command(
         settings.k,
     )
     evaluation.write_scores(scores, output)
+
+
+@app.command()
+def rank_tokens(
+    config: Config,
+    draft: Draft,
+    size: Annotated[int, typer.Option(help="tokens to keep in the list")] = 16384,
+) -> None:
+    """Write the most frequent tokens of the corpus' documents into the draft's folder."""
+    settings = Settings.read(config)
+    folder = Path(fetch(load_design(settings.design).models.target, ROOT).folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    documents = find_documents(settings.corpus.documents, settings.seed)
+    topics = (ROOT / settings.corpus.topics).read_text(encoding="utf-8")
+    texts = [*(document.text for document in documents), topics]
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    first = rank.indispensable(folder, tokenizer.all_special_ids)
+    ranking = rank.rank_tokens(encoded, first, vocabulary_size(folder))[:size]
+    kept, counted = set(ranking), sum(map(len, encoded))
+    covered = sum(token in kept for text in encoded for token in text) / counted
+    provenance = [
+        f"The {size} most frequent token ids of {folder.name}, one a line.",
+        f"Counted over {counted} tokens: {len(documents)} text files (source, documentation and "
+        "data of Python packages,",
+        f"/usr/share/doc) found by the corpus rule, and {settings.corpus.topics}; they hold "
+        f"{covered:.1%} of these tokens.",
+        f"The first {len(first)} are special tokens and single bytes. config/prompts was not read.",
+        f"Made by: python -m engine.training rank-tokens --config {config} --draft {draft}",
+    ]
+    rank.write_ranking(ranking, provenance, draft)
+    typer.echo("\n".join(provenance))
 
 
 if __name__ == "__main__":

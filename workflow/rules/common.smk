@@ -83,7 +83,7 @@ def get_cell_core(wildcards):
     mode = DESIGN.modes[wildcards.mode]
     files = [
         *composition.core_files(),
-        *composition.mode_files(mode.drafter, mode.runtime),
+        *composition.mode_files(mode.drafter, mode.runtime, mode.policy),
     ]
     return [str(path.relative_to(ROOT)) for path in files]
 
@@ -95,7 +95,7 @@ def get_model_files(wildcards):
     return sorted(
         str(file)
         for folder in folders
-        for pattern in ("*.safetensors", "config.json", "tokenizer.json")
+        for pattern in ("*.safetensors", "config.json", "tokenizer.json", "token-ranking.txt")
         for file in folder.glob(pattern)
     )
 

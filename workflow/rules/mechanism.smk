@@ -43,6 +43,7 @@ rule trace_acceptance:
         dtype=DESIGN.dtype,
         device=DESIGN.device,
         cpu_threads=DESIGN.cpu_threads,
+        draft_vocabulary=DESIGN.draft_vocabulary,
     shell:
         "python -m engine trace-acceptance --design {params.file:q}"
         " --models {input.models:q} --reference {input.reference:q}"
@@ -87,6 +88,26 @@ rule explain_cost:
         "python -m engine explain-cost --design {params.file:q} --rows {input.rows:q}"
         " --ratios {input.ratios:q} --waterfall {output.waterfall:q}"
         " --output {output.steps:q} 2>&1 | tee {log:q}"
+
+
+rule judge_claims:
+    input:
+        rows=f"{RESULTS}/rows.parquet",
+        ratios=f"{RESULTS}/ratios.parquet",
+        claims="config/claims.csv",
+        code=get_modules("analysis"),
+    output:
+        claims=f"{RESULTS}/claims.parquet",
+    log:
+        f"{LOGS}/judge_claims.log",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
+    shell:
+        "python -m engine judge-claims --design {params.file:q} --rows {input.rows:q}"
+        " --ratios {input.ratios:q} --output {output.claims:q} 2>&1 | tee {log:q}"
 
 
 rule predict_speedup:

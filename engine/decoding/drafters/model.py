@@ -24,18 +24,22 @@ class Drafter:
         self.model = resources.load_draft()
         self.step = self.model.forward  # a runtime may put its own in its place
         self.runtime, self.voice = resources.runtime, resources.draft_voice
-        self.cache = self.model.new_cache(resources.capacity)
+        self.policy = resources.policy
+        self.cache = self.model.new_cache(resources.capacity, resources.draft_window)
         self.calls = 0
         self.catchups = 0
         self.probabilities: Tensor | None = None
         self._lags = False
+        self._read_all = False
         self._prompt_length = 0
         self._prompt_logits: Tensor | None = None
         self._next: Tensor | None = None
 
     def prefill(self, prompt: Tensor, chunk: int) -> None:
         """Read the prompt (LongTensor [P] on the device) once; restarts reuse it."""
-        self._prompt_logits = self.model.prefill(prompt, self.cache, chunk)
+        for start, end in self.cache.to_read(prompt.shape[0]):
+            self.cache.skip(start)
+            self._prompt_logits = self.model.prefill(prompt[start:end], self.cache, chunk)
         self._prompt_length = prompt.shape[0]
         self._next = self._prompt_logits
 
@@ -47,26 +51,42 @@ class Drafter:
         self._lags = False
 
     def propose(self, committed: Sequence[Token], k: int) -> list[Token]:
-        """k tokens that continue the prompt and the committed tokens; k - 1 or k forwards."""
+        """k tokens that continue the prompt and the committed tokens; k - 1 or k forwards.
+
+        Fewer, or none, where a policy that looks at the distributions wants to stop.
+        """
         self.catch_up(committed)
-        proposal, drafted, logits = [], [], self._next
-        while True:
-            choice, probs = self.voice.draw(logits[None], committed, proposal)
-            proposal.append(self.runtime.take(choice, "draft_token"))
-            drafted.append(probs)
-            if len(proposal) == k:
+        proposal: list[Token] = []
+        drafted: list[Tensor] = []
+        self._read_all = False
+        while len(proposal) < k:
+            if proposal:
+                self._next = self._forward(proposal[-1:])
+            if not self._goes_on():
+                # The distribution that it stopped at comes from the last proposed token.
+                self._read_all = bool(proposal)
                 break
-            logits = self._forward(proposal[-1:])
-        self.probabilities = None if drafted[0] is None else torch.cat(drafted)
+            choice, probs = self.voice.draw(self._next[None], committed, proposal)
+            proposal.append(self.runtime.take(choice, "draft_token"))
+            if probs is not None:
+                drafted.append(probs)
+        self.probabilities = torch.cat(drafted) if drafted else None
         return proposal
 
     def catch_up(self, committed: Sequence[Token]) -> None:
         """Run the committed tokens that the cache lacks, so that it covers them all."""
-        pending = committed[self.cache.length - self._prompt_length :]
-        if pending:
+        length = self._prompt_length + len(committed)
+        for start, end in self.cache.to_read(length):
             self.catchups += self._lags
             self._lags = False
-            self._next = self._forward(pending)
+            self.cache.skip(start)
+            first = self._prompt_length
+            self._next = self._forward(committed[start - first : end - first])
+
+    def _goes_on(self) -> bool:
+        if not self.policy.looks:
+            return True
+        return self.runtime.decided(self.policy.goes_on(self._next), "draft_confidence")
 
     def update(self, kept: int) -> None:
         """Forget what was rejected: at most `kept` tokens (prompt included) stay."""
@@ -74,7 +94,7 @@ class Drafter:
         self._lags = self.cache.length < kept
 
     def expect(self, length: int) -> None:
-        self.cache.expect(length)
+        self.cache.expect(length + self._read_all)
 
     def _forward(self, tokens: Sequence[Token]) -> Tensor:
         self.calls += 1

@@ -45,6 +45,11 @@ class Runtime(Crossings):
         """Ids of tokens, on the host."""
         return self._read(name, torch.cat(list(tokens)))
 
+    def hold(self, values: Sequence[int]) -> list[Tensor]:
+        """Ids that the host made up, as tokens: one copy to the device for all of them."""
+        self.h2d_copies += bool(values)
+        return list(torch.tensor(values, dtype=torch.long, device=self.device).split(1))
+
     def judge(self, rule: Rule, proposal: Sequence[Tensor], case: Case) -> Judged:
         """As in the eager runtime, with all choices made on the device and read at once."""
         k, ruling = len(proposal), rule(case)

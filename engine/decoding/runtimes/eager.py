@@ -45,6 +45,10 @@ class Runtime(Crossings):
         """Ids of tokens, which the host has already; a runtime that waits here counts `name`."""
         return list(tokens)
 
+    def hold(self, values: Sequence[int]) -> list[int]:
+        """Ids that the host made up, as tokens."""
+        return list(values)
+
     def judge(self, rule: Rule, proposal: Sequence[int], case: Case) -> Judged:
         """Judge k proposed tokens, which the case holds on the device.
 

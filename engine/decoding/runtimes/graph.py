@@ -28,6 +28,7 @@ ROUNDS = ("step", "folded")
 ACCEPTANCE = ("exact", "all")
 DRAFTERS = ("none", "model", "reference")
 WHOLE_ROUNDS = True
+CAPTURES = True
 
 _PHASES = {"propose": "draft", "verify": "verify", "commit": "control"}
 

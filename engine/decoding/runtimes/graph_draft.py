@@ -13,6 +13,7 @@ from engine.decoding.runtimes import device
 NEEDS_ACCELERATOR = "CUDA graphs exist on an NVIDIA GPU only"
 DRAFTERS = ("model",)
 PLAIN = "device"
+CAPTURES = True
 
 _MOST = 2  # tokens that a draft may be behind
 

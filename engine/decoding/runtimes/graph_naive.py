@@ -22,6 +22,7 @@ from engine.decoding.runtimes import device
 
 NEEDS_ACCELERATOR = "CUDA graphs exist on an NVIDIA GPU only"
 WHOLE_ROUNDS = True
+CAPTURES = True
 PLAIN = "device"
 ROUNDS = ("folded",)
 ACCEPTANCE = ("exact",)

@@ -13,6 +13,7 @@ from engine.decoding.runtimes import device
 NEEDS_ACCELERATOR = "CUDA graphs exist on an NVIDIA GPU only"
 DRAFTERS = ("model", "reference")
 PLAIN = "device"
+CAPTURES = True
 
 
 class Runtime(device.Runtime):

@@ -1,0 +1,159 @@
+"""Whether what another source says held here: a ratio over families, its interval, and a word.
+
+The words follow the interval alone, so no outcome makes them false: HELD if all of it lies where
+the claim says, NOT HELD if all of it lies elsewhere, OPEN otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engine.analysis.intervals import headline_interval
+from engine.analysis.latency import arrivals
+from engine.analysis.phases import phase_table
+from engine.claims import Claim, claims
+from engine.design import Design
+
+HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told from these intervals"
+COLUMNS = [
+    "context", "claim", "mode", "against", "quantity", "what", "value", "low", "high", "bound",
+    "side", "claimed", "families", "gated", "outcome", "sentence",
+]  # fmt: skip
+_WHAT = {
+    "speed": "R of {mode} over that of {against}",
+    "acceptance": "acceptance of {mode} over that of {against}",
+    "first_token": "time to the first token of {mode} over that of {against}",
+    "verification": "verification of {mode} over that of {against}, seconds a round",
+    "formula": "R of {mode} over alpha / (c + 1)",
+}
+# Counts of tokens are the same on any machine; times are believed from families that passed.
+_COUNTED = {"acceptance"}
+
+
+def judge_claims(rows: pd.DataFrame, ratios: pd.DataFrame, design: Design) -> pd.DataFrame:
+    """One row a context and claim of the design; COLUMNS."""
+    evidence = _Evidence(rows, ratios, design)
+    table = [
+        _judge(evidence, context, claims()[asked.claim], asked.mode, asked.against)
+        for asked in design.claims
+        for context in design.contexts_of(asked.mode)
+    ]
+    return pd.DataFrame(table, columns=COLUMNS)
+
+
+class _Evidence:
+    """Log ratios by family, of every quantity that a claim may be about."""
+
+    def __init__(self, rows: pd.DataFrame, ratios: pd.DataFrame, design: Design):
+        self.design = design
+        keyed = ratios.set_index(["context", "family", "mode"])
+        self._log_r = keyed["log_r"].to_dict()
+        self._acceptance = keyed["acceptance"].to_dict()
+        self._admitted = keyed["admitted"].astype(bool).to_dict()
+        self._arrivals = arrivals(rows)
+        phases = phase_table(rows, design)
+        places = phases.groupby(["context", "family", "mode"]) if len(phases) else []
+        self._phases = {place: group.mean(numeric_only=True) for place, group in places}
+
+    def admitted(self, place: tuple[str, str, str]) -> bool:
+        """A baseline has no row of its own: its gates are those of the modes against it."""
+        return self._admitted.get(place, place[2] in self.design.baselines)
+
+    def speed(self, own: tuple, other: tuple) -> float:
+        return self._log_r.get(own, math.nan) - self._log_r.get(other, self._plain(other))
+
+    def acceptance(self, own: tuple, other: tuple) -> float:
+        return _log(self._acceptance.get(own)) - _log(self._acceptance.get(other))
+
+    def first_token(self, own: tuple, other: tuple) -> float:
+        first = [self._arrivals.get(place, {}).get("first_token_s") for place in (own, other)]
+        return _log(first[0]) - _log(first[1])
+
+    def verification(self, own: tuple, other: tuple) -> float:
+        seconds = [self._phases[p]["verify_s"] if p in self._phases else None for p in (own, other)]
+        return _log(seconds[0]) - _log(seconds[1])
+
+    def formula(self, own: tuple, _other: tuple) -> float:
+        """R over E / (c + 1): E tokens a round, c what drafting costs in steps of the baseline."""
+        if own not in self._phases:
+            return math.nan
+        at = self._phases[own]
+        said = at["committed"] / (at["draft_s"] / at["step_s"] + 1)
+        return self._log_r.get(own, math.nan) - _log(said)
+
+    def _plain(self, place: tuple[str, str, str]) -> float:
+        return 0.0 if place[2] in self.design.baselines else math.nan
+
+
+def _judge(
+    evidence: _Evidence, context: str, claim: Claim, mode: str, against: str
+) -> dict[str, Any]:
+    design = evidence.design
+    of: Callable[[tuple, tuple], float] = getattr(evidence, claim.quantity)
+    found = []
+    for family in design.families_of(mode):
+        places = (context, family, mode), (context, family, against)
+        log_ratio = of(*places)
+        if math.isfinite(log_ratio):
+            found.append((log_ratio, all(map(evidence.admitted, places))))
+    gated = [x for x, passed in found if passed or claim.quantity in _COUNTED]
+    enough = len(gated) >= design.inference.student_t_from
+    chosen = np.array(gated if enough else [x for x, _ in found])
+    interval = headline_interval(chosen, design.inference, design.seed)
+    row = {
+        "context": context,
+        "claim": claim.name,
+        "mode": mode,
+        "against": against,
+        "quantity": claim.quantity,
+        "what": _WHAT[claim.quantity].format(mode=mode, against=against),
+        "value": math.exp(chosen.mean()) if len(chosen) else math.nan,
+        "low": interval.low if interval.low is not None else math.nan,
+        "high": interval.high if interval.high is not None else math.nan,
+        "bound": claim.bound,
+        "side": claim.side,
+        "claimed": claim.value if claim.value is not None else math.nan,
+        "families": len(chosen),
+        "gated": enough,
+    }
+    row["outcome"] = outcome(row, design)
+    return row | {"sentence": sentence(row, claim)}
+
+
+def outcome(row: dict[str, Any], design: Design) -> str:
+    """HELD, NOT_HELD or OPEN, from the interval and where the claim puts it."""
+    low, high, bound = row["low"], row["high"], row["bound"]
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return OPEN
+    if row["side"] == "equal":
+        near = bound * design.inference.same_low, bound * design.inference.same_high
+        if near[0] <= low and high <= near[1]:
+            return HELD
+        return NOT_HELD if high < near[0] or low > near[1] else OPEN
+    above, below = low > bound, high < bound
+    held, broken = (above, below) if row["side"] == "above" else (below, above)
+    return HELD if held else NOT_HELD if broken else OPEN
+
+
+def sentence(row: dict[str, Any], claim: Claim) -> str:
+    """The claim, the word, and the figures that it follows from."""
+    said = f"{claim.statement[0].upper()}{claim.statement[1:]} ({claim.source})"
+    place = f"at context {row['context']}"
+    if not row["families"]:
+        return f"{said}: {OPEN}, {place}: nothing was measured"
+    count = f"{row['families']} {'family' if row['families'] == 1 else 'families'}"
+    if math.isnan(row["low"]):
+        figures = f"{row['value']:.2f}, no interval"
+    else:
+        figures = f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    loose = "" if row["gated"] else ", families that failed a gate included"
+    return f"{said}: {row['outcome']} {place}; {row['what']} is {figures}, {count}{loose}"
+
+
+def _log(value: Any) -> float:
+    return math.log(value) if value is not None and value > 0 else math.nan

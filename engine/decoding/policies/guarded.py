@@ -1,0 +1,123 @@
+"""Never slower: climbs from plain decoding as long as each further drafted token pays.
+
+Level 0 is plain decoding, level k drafts k tokens. The guard knows what a plain step costs from a
+table made beforehand (`calibrate`), and from its own plain steps once it has some. A level is tried
+for a few rounds; it is kept if a committed token costs less there than on the level below, else the
+guard goes back and waits before the next trial: twice as long each time, and at least until the
+trial's loss, with the draft's catch-up in it, is a hundredth of the plain time in between.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from engine.decoding.policies import fixed
+
+# Its runs differ in their rounds, so they are compared as wholes.
+BY_THE_CLOCK = True
+
+_TRIAL = 4  # rounds that decide on a level
+_WINDOW = 16  # rounds that a level is judged by once it is kept
+_FIRST_WAIT = 16  # tokens between the first lost trial and the next
+_LOSS = 0.01  # share of the plain time that lost trials may cost
+
+
+class Level:
+    """What the latest rounds of one level cost: the median of seconds, so that a stall is one."""
+
+    def __init__(self, seconds: Sequence[float] = (), tokens: Sequence[int] = ()) -> None:
+        self.seconds = deque(seconds, _WINDOW)
+        self.tokens = deque(tokens, _WINDOW)
+        self.first = 0.0  # seconds of the first round, which may hold the draft's catch-up
+
+    def add(self, seconds: float, tokens: int) -> None:
+        if not self.seconds:
+            self.first = seconds
+        self.seconds.append(seconds)
+        self.tokens.append(tokens)
+
+    def price(self, rounds_to_come: int = 0, most: int = 0) -> float:
+        """Seconds of a committed token, if `rounds_to_come` more rounds commit `most` each."""
+        rounds = len(self.seconds) + rounds_to_come
+        tokens = sum(self.tokens) + rounds_to_come * most
+        return statistics.median(self.seconds) * rounds / tokens
+
+    def loss(self, price: float) -> float:
+        """Seconds that the rounds took longer than their tokens at another price."""
+        usual = statistics.median(self.seconds)
+        catch_up = max(0.0, self.first - usual)
+        return usual * len(self.seconds) + catch_up - price * sum(self.tokens)
+
+
+class Policy(fixed.Policy):
+    """`clock` gives seconds; tests bring their own."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__()
+        self._clock = clock
+        self._plain_step = math.inf
+
+    def calibrate(self, step_s: Sequence[float]) -> None:
+        """Take the price of plain decoding from steps that were timed beforehand, in seconds."""
+        self._plain_step = statistics.median(step_s)
+
+    def begin(self, most: int) -> None:
+        """Start with a trial of one drafted token; plain, if nothing says what plain costs."""
+        super().begin(most)
+        self._plain = Level()
+        self._below = self._plain_step
+        self._trying = math.isfinite(self._plain_step)
+        self._level = int(self._trying)
+        self._rounds = Level()
+        self._wait = _FIRST_WAIT
+        self._waited = 0
+        self._last = self._clock()
+
+    def plan(self) -> int:
+        return self._level
+
+    def observe(self, proposed: int, accepted: int, committed: int) -> None:
+        now = self._clock()
+        seconds, self._last = now - self._last, now
+        if proposed:
+            self._rounds.add(seconds, committed)
+        elif not self._level:
+            self._plain.add(seconds, committed)
+        self._waited += committed
+        if self._trying and proposed:
+            self._judge_trial()
+        elif len(self._rounds.seconds) >= _TRIAL and self._rounds.price() >= self._plain_price:
+            self._step_back(self._plain_price)
+        elif self._waited >= self._wait and self._level < self.most:
+            self._try_next()
+
+    @property
+    def _plain_price(self) -> float:
+        return self._plain.price() if len(self._plain.seconds) >= _TRIAL else self._plain_step
+
+    def _judge_trial(self) -> None:
+        left = _TRIAL - len(self._rounds.seconds)
+        # Even if all that is left were accepted: a trial that cannot be won is not finished.
+        if self._rounds.price(left, self._level + 1) >= self._below:
+            self._step_back(self._below)
+        elif not left:
+            self._trying = False
+            self._wait, self._waited = _FIRST_WAIT, 0
+
+    def _try_next(self) -> None:
+        self._below = self._rounds.price() if self._rounds.seconds else self._plain_price
+        self._level += 1
+        self._trying = True
+        self._rounds = Level()
+
+    def _step_back(self, price: float) -> None:
+        """One level down, because a token costs less there: `price`."""
+        needed = self._rounds.loss(price) / (_LOSS * self._plain_price)
+        self._wait, self._waited = max(2 * self._wait, needed), 0
+        self._level -= 1
+        self._trying = False
+        self._rounds = Level()

@@ -1,0 +1,97 @@
+"""A sweep: R of every mode, and what another source claims beside what was measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from engine.figures import marks, style
+from engine.figures.forest_rows import LABEL_MOST
+from engine.figures.message import lengths
+from engine.figures.published import Figure as Number
+from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import NothingToShow, Ratio, Study
+
+_ABOVE, _BELOW = 0.26, 0.5
+_BAND = "#cfe6dc"
+_FAR = 1e3  # a side without an end
+_EQUAL = (0.95, 1.05)  # as inference.same_low and same_high
+
+
+def draw(study: Study) -> tuple[Figure, str]:
+    """The figure, and every claim in a sentence; the title has room for their number only."""
+    claims = study.tables["claims"]
+    title, said = headline(claims), "; ".join(claims["sentence"])
+    modes = study.modes_that(lambda _: True)
+    panels: list[tuple[str, list[marks.Row], pd.DataFrame | None]] = []
+    for context in study.contexts:
+        measured = [marks.verdict_row(entry) for entry in study.entries(modes)
+                    if str(entry["context"]) == context]  # fmt: skip
+        if measured:
+            panels.append((f"R, {lengths([context])}", measured, None))
+        here = claims[claims["context"].astype(str) == context]
+        if len(here):
+            told = [_row(claim) for claim in here.to_dict("records")]
+            panels.append((f"Claims, {lengths([context])}", told, here))
+    rows = [row for _, panel, _ in panels for row in panel]
+    left = marks.left_of(rows)
+    handles = marks.row_handles(rows, study.level)
+    handles.append(Patch(facecolor=_BAND, label="where the claim puts the ratio"))
+    figure, axes = lay_out(
+        Grid(1, left, style.TALL_IN - left - 0.1, 0),
+        [Space(_ABOVE, marks.height(panel), _BELOW) for _, panel, _ in panels],
+        title,
+        study.synthetic,
+        handles,
+        [*marks.loose(rows), *(f"{row}." for row in claims["sentence"])],
+    )
+    for ax, (head, panel, told) in zip(axes, panels, strict=True):
+        label = "R" if told is None else "ratio"
+        families = marks.counts(row.ratio for row in panel)
+        marks.draw(ax, panel, marks.span_of(panel), f"{label}, log scale; {families}")
+        if told is not None:
+            _bands(ax, told.to_dict("records"))
+        style.head(ax, head)
+    return figure, said
+
+
+def headline(claims: pd.DataFrame) -> str:
+    """How many claims held, did not, or cannot be told; a single one in full."""
+    if claims.empty or not claims["families"].any():
+        raise NothingToShow("no mode that a claim is about was measured with its baseline")
+    if len(claims) == 1:
+        return str(claims["sentence"].iloc[0])
+    count = Counter(claims["outcome"])
+    parts = [f"{n} {outcome}" for outcome, n in sorted(count.items())]
+    return f"Of {len(claims)} claims {', '.join(parts)}"
+
+
+def _row(claim: dict[str, Any]) -> marks.Row:
+    """A claim as a row of the forest; its colour is that of the mode that it is about."""
+    ratio = None
+    if claim["families"]:
+        ends = None if np.isnan(claim["low"]) else (claim["low"], claim["high"])
+        ratio = Ratio(claim["value"], ends, int(claim["families"]), bool(claim["gated"]))
+    beside = () if np.isnan(claim["claimed"]) else (Number(claim["claimed"], None, None),)
+    label = style.printable(claim["claim"], claim["claim"], LABEL_MOST)
+    return marks.Row(label, claim["mode"], ratio, beside)
+
+
+def _bands(ax: Axes, claims: list[dict[str, Any]]) -> None:
+    low, high = ax.get_xlim()
+    for y, claim in enumerate(claims):
+        start, end = {
+            "above": (claim["bound"], _FAR),
+            "below": (1 / _FAR, claim["bound"]),
+            "equal": tuple(claim["bound"] * share for share in _EQUAL),
+        }[claim["side"]]
+        start, end = max(start, low), min(end, high)
+        if start < end:
+            ax.fill_betweenx([y - 0.5, y + 0.5], start, end, color=_BAND, linewidth=0, zorder=0.5)
+    ax.set_xlim(low, high)

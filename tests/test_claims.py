@@ -1,0 +1,122 @@
+"""Claims of another source: the word follows the interval, and the sentence says both."""
+
+import math
+
+import pytest
+
+from engine.analysis.claims import HELD, NOT_HELD, OPEN, judge_claims, outcome
+from engine.analysis.latency import arrivals, latency
+from engine.claims import claims
+from engine.design import DesignError
+from tests.synthetic_report import study_tables
+from tests.synthetic_rows import FAMILIES, small_design
+
+_FOLDED = {"drafter": "model", "k": 4, "round": "folded", "bonus": True, "baseline": "ar"}
+MODES = {
+    "ar": {"drafter": "none", "baseline": "ar"},
+    "fixed": _FOLDED,
+    "adaptive": {**_FOLDED, "k": 8, "policy": "adaptive"},
+    "first_plain": {**_FOLDED, "policy": "first_plain"},
+}
+
+
+def design(*asked, **more):
+    return small_design(
+        contexts=[2048], families=FAMILIES[:4], modes=MODES, instrumented=[1, 0],
+        claims=[dict(zip(("claim", "mode", "against"), words, strict=True)) for words in asked],
+        **more,
+    )  # fmt: skip
+
+
+def judged(plan, speeds, **more):
+    tables = study_tables(plan, ratio=lambda cell: speeds.get(cell.mode, 1.0), **more)
+    return judge_claims(tables.rows, tables.ratios, plan).to_dict("records")
+
+
+@pytest.mark.parametrize(("adaptive", "word"), [(0.9, HELD), (0.5, NOT_HELD), (0.7, OPEN)])
+def test_the_word_follows_the_interval(adaptive, word):
+    plan = design(("adaptive", "adaptive", "fixed"))
+    (row,) = judged(plan, {"fixed": 0.7, "adaptive": adaptive}, spread=0.02, noise=0.02)
+    assert row["outcome"] == word
+    assert word in row["sentence"]
+    assert row["value"] == pytest.approx(adaptive / 0.7, rel=0.05)
+    assert "R of adaptive over that of fixed" in row["sentence"]
+    assert "4 families" in row["sentence"]
+
+
+def test_families_that_failed_a_gate_are_named():
+    plan = design(("adaptive", "adaptive", "fixed"))
+    failed = {("2048", family, "adaptive"): "steady" for family in FAMILIES[:4]}
+    (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7}, failed=failed)
+    assert not row["gated"]
+    assert row["sentence"].endswith("families that failed a gate included")
+
+
+@pytest.mark.parametrize(
+    ("side", "low", "high", "word"),
+    [
+        ("above", 1.01, 1.2, HELD), ("above", 0.8, 0.99, NOT_HELD), ("above", 0.9, 1.1, OPEN),
+        ("below", 0.8, 0.99, HELD), ("below", 1.01, 1.2, NOT_HELD), ("below", 0.9, 1.1, OPEN),
+        ("equal", 0.97, 1.04, HELD), ("equal", 1.06, 1.2, NOT_HELD), ("equal", 0.5, 0.94, NOT_HELD),
+        ("equal", 0.9, 1.0, OPEN), ("above", math.nan, math.nan, OPEN),
+    ],
+)  # fmt: skip
+def test_every_side_has_its_words(side, low, high, word):
+    assert outcome({"side": side, "low": low, "high": high, "bound": 1.0}, design()) == word
+
+
+def test_every_claim_of_the_file_can_be_judged_and_says_something():
+    for name, claim in claims().items():
+        assert claim.side in ("above", "below", "equal")
+        assert claim.bound > 0
+        plan = design((name, "adaptive", "fixed"))
+        (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7})
+        assert row["sentence"].startswith(claim.statement[0].upper())
+        assert row["outcome"] in (HELD, NOT_HELD, OPEN)
+        if claim.value is not None:
+            assert row["claimed"] == claim.value
+
+
+def test_the_formula_is_held_against_what_was_measured():
+    plan = design(("formula", "fixed", "ar"))
+    (row,) = judged(plan, {"fixed": 0.7})
+    assert row["value"] > 0
+    assert "R of fixed over alpha / (c + 1)" in row["sentence"]
+
+
+def test_nothing_measured_is_open():
+    plan = design(("kept_cache", "adaptive", "fixed"))
+    plan = plan.model_copy(update={"instrumented": [0, 0]})
+    (row,) = judged(plan, {})
+    assert "nothing was measured" in row["sentence"]
+
+
+def test_a_claim_about_what_is_not_there_is_one_sentence():
+    for words, says in [
+        (("adaptiv", "adaptive", "fixed"), "unknown claim 'adaptiv'; there is longer_blocks"),
+        (("adaptive", "nobody", "fixed"), "names the unknown mode 'nobody'"),
+        (("adaptive", "ar", "fixed"), "is about 'ar', a plain mode"),
+    ]:
+        with pytest.raises(DesignError, match=says):
+            design(words)
+
+
+# --- when tokens arrive -------------------------------------------------------------------
+
+
+def test_a_plain_first_round_moves_the_draft_s_prefill_behind_the_first_token():
+    tables = study_tables(design(), ratio=0.7)
+    rows = tables.rows
+    rows["target_prefill_s"], rows["draft_prefill_s"] = 2.0, 0.5
+    rows.loc[rows["mode"] == "ar", "draft_prefill_s"] = math.nan
+    times = [[0.1, 0.1, 0.4, 1.0]] * len(rows)
+    rows["token_arrival_s"] = times
+    found = arrivals(rows)
+    place = ("2048", FAMILIES[0])
+    assert found[*place, "ar"] == pytest.approx(
+        {"first_token_s": 2.1, "gap_p50_s": 0.3, "gap_p95_s": 0.57, "longest_gap_s": 0.6}
+    )
+    assert found[*place, "fixed"]["first_token_s"] == pytest.approx(2.6)
+    assert found[*place, "first_plain"]["first_token_s"] == pytest.approx(2.1)
+    assert found[*place, "first_plain"]["longest_gap_s"] == pytest.approx(0.6)
+    assert latency(rows)["2048", "ar"]["first_token_s"] == pytest.approx(2.1)
