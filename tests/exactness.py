@@ -1,7 +1,9 @@
-"""AR, spec and its folded form against Hugging Face greedy generate, on the embedded pair, fp32.
+"""Modes that promise their baseline's tokens, on the embedded pair in fp32.
 
-`python -m tests.exactness` compares 64 prompts of 64 tokens over all 16 families and prints a
-table; on 2 cores it takes about ten minutes. The test suite runs a shorter form of it.
+Greedy ones are held against Hugging Face greedy generate, sampled ones against plain sampling with
+the same settings and seed. `python -m tests.exactness` compares 64 prompts of 64 tokens over all 16
+families and prints a table; on 2 cores it takes about half an hour. The test suite runs a shorter
+form of it.
 """
 
 from __future__ import annotations
@@ -14,23 +16,39 @@ import torch
 from tokenizers import Tokenizer
 
 from engine.composition import ROOT
-from engine.decoding import acceptance
-from engine.decoding.drafters.model import Drafter
+from engine.decoding import resources
 from engine.decoding.loop import Generation, Target, Trace, decode
-from engine.decoding.resources import Resources
-from engine.decoding.runtimes.eager import Runtime
 from engine.design import load_design
 from engine.models.fetching import fetch
 from engine.models.loading import load_decoder
+from engine.modes import Mode
 from engine.preparation.chat import chat_turn
 from engine.prompts import PromptBuilder, read_sources
 
-FORMS = {"ar": ("step", False), "spec": ("repair", False), "folded": ("folded", True)}
+_SPEC = {"drafter": "model", "k": 4, "round": "repair", "baseline": "ar"}
+_FOLDED = {**_SPEC, "round": "folded", "bonus": True}
+_COLD, _WARM = {"sampling": {"temperature": 0.0}}, {"sampling": {"temperature": 0.7}}
+# By the baseline that each must repeat; a new way to draft or to judge joins by a line.
+WAYS = {
+    "ar": {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "spec": _SPEC,
+        "folded": _FOLDED,
+        "rejection, repair": {**_SPEC, **_COLD, "acceptance": "rejection"},
+        "rejection, folded": {**_FOLDED, **_COLD, "acceptance": "rejection"},
+    },
+    "ar at 0.7": {
+        "ar at 0.7": {"drafter": "none", "baseline": "ar", **_WARM},
+        "coupled, repair": {**_SPEC, **_WARM, "acceptance": "coupled"},
+        "coupled, folded": {**_FOLDED, **_WARM, "acceptance": "coupled"},
+    },
+}
+MODES = {name: Mode(**mode).composition() for ways in WAYS.values() for name, mode in ways.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tokens of one prompt by each of the four ways, and what the speculative ones did."""
+    """Tokens of one prompt by generate and by each way, and what the speculative ones did."""
 
     family: str
     prompt_tokens: int
@@ -38,8 +56,15 @@ class Comparison:
     traces: dict[str, Trace]
 
     @property
-    def equal(self) -> bool:
-        return all(trace.tokens == self.generate for trace in self.traces.values())
+    def apart(self) -> list[str]:
+        """The ways that do not repeat their baseline; the greedy baseline repeats generate."""
+        return [
+            name
+            for baseline, ways in WAYS.items()
+            for name in ways
+            if self.traces[name].tokens
+            != (self.generate if baseline == "ar" else self.traces[baseline].tokens)
+        ]
 
 
 def compare(
@@ -71,41 +96,55 @@ def compare(
                 pad_token_id=0,
             )[:, length:].tolist()
             for family, prompt, tokens in zip(families, prompts, generated, strict=True):
-                traces = {name: _decode(target, draft, prompt, new_tokens, name) for name in FORMS}
+                ids, read = torch.tensor(prompt), Target(target, length + new_tokens)
+                read.prefill(ids, 2048)
+                traces = {
+                    name: _decode(read, draft, ids, new_tokens, mode, design.seed)
+                    for name, mode in MODES.items()
+                }
                 yield Comparison(family, length, tokens, traces)
 
 
-def _decode(target_model, draft_model, prompt: list[int], budget: int, name: str) -> Trace:
-    form, bonus = FORMS[name]
-    runtime = Runtime(torch.device("cpu"))
-    capacity = len(prompt) + budget + 5
-    ids = torch.tensor(prompt)
-    target = Target(target_model, capacity)
-    target.prefill(ids, 2048)
-    drafter = None
-    if form != "step":
-        drafter = Drafter(Resources(runtime, capacity, lambda: draft_model))
-        drafter.prefill(ids, 2048)
+def _decode(target: Target, draft, prompt, budget: int, mode: dict, seed: int) -> Trace:
+    """What a mode does from the end of a prompt (LongTensor [P]) that the target has read."""
+    runtime = resources.build_runtime(mode, torch.device("cpu"), ())
+    voice, draft_voice = resources.build_voices(mode, seed, prompt, runtime)
+    target.restart()
+    drafter = resources.build_drafter(
+        mode,
+        resources.Resources(runtime, target.cache.capacity, lambda: draft, None, draft_voice),
+    )
+    if drafter:
+        drafter.prefill(prompt, 2048)
     return decode(
-        Generation(target, runtime, budget, drafter=drafter, rule=acceptance.exact, bonus=bonus),
-        form,
-        4,
+        Generation(
+            target,
+            runtime,
+            budget,
+            drafter=drafter,
+            rule=resources.acceptance_rule(mode),
+            bonus=mode["bonus"],
+            voice=voice,
+        ),
+        mode["round"],
+        mode["k"],
     )
 
 
 def main() -> None:
     done = equal = 0
     for comparison in compare([128, 192, 256, 320], 64):
-        done, equal = done + 1, equal + comparison.equal
-        spec, folded = comparison.traces["spec"], comparison.traces["folded"]
-        print(
-            f"{comparison.prompt_tokens:4d} {comparison.family:20s} "
-            f"{'equal' if comparison.equal else 'DIFFERENT'}  spec: {len(spec.round_k)} rounds + "
-            f"{spec.repairs} repairs = {spec.target_calls} target calls; folded: "
-            f"{folded.target_calls}",
-            flush=True,
-        )
-    print(f"{equal} of {done} prompts: ar, spec, folded and generate commit the same 64 tokens")
+        apart = comparison.apart
+        done, equal = done + 1, equal + (not apart)
+        accepted = {
+            name: f"{sum(trace.round_m) / sum(trace.round_k):.2f}"
+            for name, trace in comparison.traces.items()
+            if trace.round_k
+        }
+        told = f"DIFFERENT: {', '.join(apart)}" if apart else "equal"
+        print(f"{comparison.prompt_tokens:4d} {comparison.family:20s} {told}; accepted {accepted}",
+              flush=True)  # fmt: skip
+    print(f"{equal} of {done} prompts: {', '.join(MODES)} commit their baseline's 64 tokens")
     sys.exit(equal != done)
 
 
