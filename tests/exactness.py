@@ -1,8 +1,9 @@
-"""Modes against Hugging Face greedy generate, on the embedded pair, fp32.
+"""Modes that promise their baseline's tokens, on the embedded pair in fp32.
 
-`python -m tests.exactness` compares 64 prompts of 64 tokens over all 16 families and prints a
-table: AR, spec and its folded form by default, or the modes that are named (`all` for all of
-MODES). On 2 cores it takes about ten minutes with the three. The test suite runs a shorter form.
+Greedy ones are held against Hugging Face greedy generate, sampled ones against plain sampling with
+the same settings and seed. `python -m tests.exactness` takes 64 prompts over all 16 families and
+prints a table: AR, spec and its folded form by default, or the modes that are named (`all` for all
+of MODES, which takes most of an hour on 2 cores). The test suite runs a shorter form.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from engine.prompts import PromptBuilder, read_sources
 _SPEC = {"drafter": "model", "k": 4, "round": "repair"}
 _FOLDED = {**_SPEC, "round": "folded", "bonus": True}
 # Every exact policy and drafter, in the forms where they differ.
-MODES = {
+_GREEDY = {
     "ar": {"drafter": "none"},
     "spec": _SPEC,
     "folded": _FOLDED,
@@ -48,12 +49,31 @@ MODES = {
     "window_64": {**_FOLDED, "draft_window": 64},
     "nocache": {**_FOLDED, "target_cache": "recomputed"},
 }
-DEFAULT = ("ar", "spec", "folded")
+_COLD, _WARM = {"sampling": {"temperature": 0.0}}, {"sampling": {"temperature": 0.7}}
+_REJECTION = {
+    "rejection_repair": {**_SPEC, **_COLD, "acceptance": "rejection"},
+    "rejection": {**_FOLDED, **_COLD, "acceptance": "rejection"},
+}
+# All of them once more with noise that draft and target share, against plain sampling.
+SAMPLED = "_at_07"
+_COUPLED = {
+    name + SAMPLED: {**mode, **_WARM} | ({} if name == "ar" else {"acceptance": "coupled"})
+    for name, mode in _GREEDY.items()
+}
+MODES = {
+    name: Mode(**mode, baseline="ar").composition()
+    for name, mode in (_GREEDY | _REJECTION | _COUPLED).items()
+}
+NEW_TOKENS = 32
+DEFAULT = ("ar", "spec", "folded", "rejection", "ar_at_07", "spec_at_07", "folded_at_07")
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tokens of one prompt by Hugging Face and by every mode, and what these did."""
+    """Tokens of one prompt by Hugging Face and by every mode, and what these did.
+
+    Sampled modes come with plain sampling, `ar_at_07`.
+    """
 
     family: str
     prompt_tokens: int
@@ -62,8 +82,13 @@ class Comparison:
 
     @property
     def different(self) -> list[str]:
-        """Modes that did not commit the tokens of generate."""
-        return [name for name, trace in self.traces.items() if trace.tokens != self.generate]
+        """Modes that did not commit the tokens of generate, or of plain sampling."""
+        plain = self.traces.get("ar" + SAMPLED)
+        return [
+            name
+            for name, trace in self.traces.items()
+            if trace.tokens != (plain.tokens if name.endswith(SAMPLED) else self.generate)
+        ]
 
     @property
     def equal(self) -> bool:
@@ -90,7 +115,8 @@ def compare(
     target = load_decoder(fetched, "cpu", torch.float32)
     draft = load_decoder(student, "cpu", torch.float32, target)
     theirs = AutoModelForCausalLM.from_pretrained(fetched.folder, dtype=torch.float32)
-    plans = {name: Mode(**MODES[name], baseline="ar").composition() for name in modes}
+    sampled = [name for name in modes if name.endswith(SAMPLED)]
+    plans = {name: MODES[name] for name in [*modes, *(["ar" + SAMPLED] if sampled else [])]}
     drafts = {
         kept: draft.trimmed(read_ranking(student.folder, kept)) if kept else draft
         for kept in {plan["draft_vocabulary"] for plan in plans.values()}
@@ -110,23 +136,25 @@ def compare(
             for family, prompt, tokens in zip(families, prompts, generated, strict=True):
                 traces = {
                     name: decode_prompt(target, drafts[plan["draft_vocabulary"]], prompt,
-                                        new_tokens, plan)
+                                        new_tokens, plan, design.seed)
                     for name, plan in plans.items()
                 }  # fmt: skip
                 yield Comparison(family, length, tokens, traces)
 
 
-def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Mapping[str, Any]):
+def decode_prompt(
+    target_model, draft, prompt: list[int], budget: int, mode: Mapping[str, Any], seed: int
+) -> Trace:
     """One generation of a mode, built as a timing cell builds it."""
     runtime = resources.build_runtime(mode, torch.device("cpu"), [])
     capacity = len(prompt) + budget
-    policy = resources.build_policy(mode)
+    policy, ids = resources.build_policy(mode), torch.tensor(prompt)
     target = resources.build_target(mode, target_model, capacity)
+    voice, draft_voice = resources.build_voices(mode, seed, ids, runtime)
     parts = resources.Resources(
-        runtime, capacity, lambda: draft, policy=policy, draft_window=mode["draft_window"]
+        runtime, capacity, lambda: draft, None, draft_voice, policy, mode["draft_window"]
     )
     drafter = resources.build_drafter(mode, parts)
-    ids = torch.tensor(prompt)
     for reader in filter(None, (target, drafter)):
         reader.prefill(ids, 2048)
     generation = Generation(
@@ -136,6 +164,7 @@ def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Map
         drafter=drafter,
         rule=resources.acceptance_rule(mode),
         bonus=mode["bonus"],
+        voice=voice,
         policy=policy,
     )
     return decode(generation, mode["round"], mode["k"])
@@ -147,7 +176,8 @@ def main() -> None:
     asked = parser.parse_args().modes
     modes = list(MODES) if "all" in asked else asked
     done = equal = 0
-    for comparison in compare([128, 192, 256, 320], 64, modes=modes):
+    # Prompts on either side of the draft's window of 64 tokens.
+    for comparison in compare([32, 48, 96, 128], NEW_TOKENS, modes=modes):
         done, equal = done + 1, equal + comparison.equal
         outcome = "equal" if comparison.equal else f"DIFFERENT: {', '.join(comparison.different)}"
         calls = ", ".join(f"{name} {t.target_calls}" for name, t in comparison.traces.items())
@@ -156,7 +186,10 @@ def main() -> None:
             f"{calls}",
             flush=True,
         )
-    print(f"{equal} of {done} prompts: {', '.join(modes)} and generate commit the same 64 tokens")
+    print(
+        f"{equal} of {done} prompts: {', '.join(modes)} commit the {NEW_TOKENS} tokens of generate, "
+        "or, at temperature 0.7, of plain sampling"
+    )
     sys.exit(equal != done)
 
 
