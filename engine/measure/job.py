@@ -7,6 +7,7 @@ cell spends its seconds on the measurement.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import hashlib
@@ -277,14 +278,16 @@ class CellRun:
     def peak_read_bandwidth(self, sweeps: int = 7) -> float:
         """Bytes per second of the best read-only sweep over the target's own weights.
 
-        On a GPU of a buffer as large as such weights: one kernel, since the gaps between one a
-        matrix would cost more than a fast runtime's step does.
+        On a GPU by one kernel over a buffer of its own, where one can be compiled and has room: the
+        gaps between a kernel a matrix would cost more than a fast runtime's whole step has.
         """
         torch = self.torch
         if self.cuda:
+            from engine.kernels.nvrtc import KernelError
             from engine.kernels.sweep import read_bandwidth
 
-            return read_bandwidth(gib=1)
+            with contextlib.suppress(KernelError, torch.OutOfMemoryError):
+                return read_bandwidth(gib=1)
         weights = [w for w in self.target.model.weights() if w.numel() > 1024]
         size = sum(w.numel() * w.element_size() for w in weights)
         best = float("inf")
