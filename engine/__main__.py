@@ -197,6 +197,27 @@ def check_tokens(
 
 
 @app.command()
+def check_distribution(design: DesignFile, models: ModelsFile, output: Output) -> None:
+    """Hold the tokens that sampling modes draw against the target's distribution."""
+    from engine.analysis.distribution import judge_counts
+    from engine.evidence.distribution import count_tokens
+    from engine.measure.lock import machine_lock
+    from engine.measure.workflow_life import end_with_workflow
+    from engine.tables import write_frame
+
+    plan = load_design(design)
+    prompts = {(str(p["context"]), p["family"]): p["tokens"] for p in _read_prompts(plan)}
+    end_with_workflow()
+    with machine_lock():
+        fetched = _restored(plan, read_json(models))
+        counted = list(count_tokens(plan, fetched, prompts))
+    judged = judge_counts(counted, plan.seed)
+    write_frame(judged, output)
+    for text in judged["text"]:
+        _say(f"distribution: {text}")
+
+
+@app.command()
 def estimate_speedup(
     design: DesignFile,
     rows: RowsFile,
@@ -205,6 +226,9 @@ def estimate_speedup(
     frozen: Annotated[Path, typer.Option()],
     ratios: Annotated[Path, typer.Option(help="Table of ratios per family, to write.")],
     output: Output,
+    distribution: Annotated[
+        Path | None, typer.Option(help="Made by check-distribution, if a mode samples.")
+    ] = None,
 ) -> None:
     """Paired ratios, intervals and the verdict."""
     from engine.analysis.speedup import family_ratios
@@ -218,7 +242,16 @@ def estimate_speedup(
     table = family_ratios(collected, judged, compared, plan)
     write_frame(table, ratios)
     write_json(
-        build_verdict(plan, collected, judged, compared, table, record["overrides"], record),
+        build_verdict(
+            plan,
+            collected,
+            judged,
+            compared,
+            table,
+            record["overrides"],
+            record,
+            read_frame(distribution) if distribution else None,
+        ),
         output,
     )
 

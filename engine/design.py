@@ -222,17 +222,21 @@ class Design(Strict):
     def drawing_modes(self) -> list[str]:
         """Modes whose draft samples and whose rule claims the target's distribution.
 
-        Of the modes that run here; at temperature 0 there is nothing to draw.
+        Of the modes that run here, the first of each way to draw: what is around it (k, round,
+        runtime) decides nothing about a token. At temperature 0 there is nothing to draw.
         """
-        return [
-            name
-            for name, mode in self.modes.items()
-            if mode.sampling is not None
-            and mode.sampling.temperature > 0
-            and mode.promise != "nothing"
-            and composition.needs_draft_model(mode.drafter)
-            and not self.not_applicable(name)
-        ]
+        ways: dict[str, str] = {}
+        for name, mode in self.modes.items():
+            if (
+                mode.sampling is not None
+                and mode.sampling.temperature > 0
+                and mode.promise != "nothing"
+                and composition.needs_draft_model(mode.drafter)
+                and not self.not_applicable(name)
+            ):
+                way = mode.acceptance, mode.sampling, mode.draft_sampling or mode.sampling
+                ways.setdefault(repr(way), name)
+        return list(ways.values())
 
     def reference_places(self) -> list[tuple[str, str, str]]:
         """(context, family, baseline) of every plain text that can be decoded here."""

@@ -39,6 +39,7 @@ def study_tables(
     outcomes: dict[Cells, str] | None = None,
     overrides: tuple[str, ...] = (),
     frozen: dict[str, Any] | None = None,
+    distribution: pd.DataFrame | None = None,
     **made: Any,
 ) -> Tables:
     """Analyse a study made with `made`; `failed` and `outcomes` plant judgements of its gates."""
@@ -48,7 +49,9 @@ def study_tables(
     if tokens.empty:
         tokens = compare_tokens(rows, {}, design)
     ratios = family_ratios(rows, gates, tokens, design)
-    verdict = build_verdict(design, rows, gates, tokens, ratios, list(overrides), frozen or {})
+    verdict = build_verdict(
+        design, rows, gates, tokens, ratios, list(overrides), frozen or {}, distribution
+    )
     return Tables(verdict, ratios, gates, tokens, rows)
 
 

@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+from engine.analysis.distribution import judge_counts
 from tests.synthetic_mechanism import mechanism_design, mechanism_study
 from tests.synthetic_report import REPOSITORY, study_tables
 from tests.synthetic_rows import FAMILIES, failed_cell, small_design
@@ -75,6 +77,25 @@ def test_a_design_of_plain_modes_keeps_to_it():
     modes = {"ar": {"drafter": "none", "baseline": "ar"}}
     tables = study_tables(small_design(contexts=[256], families=FAMILIES[:2], modes=modes))
     assert faults(tables.verdict) == []
+
+
+def test_a_design_that_samples_keeps_to_it():
+    warm = {"sampling": {"temperature": 0.7, "top_p": 0.9}, "baseline": "ar"}
+    drafts = {"drafter": "model", "k": 4, "round": "repair", **warm}
+    modes = {
+        "ar": {"drafter": "none", **warm},
+        "rejection": {**drafts, "acceptance": "rejection", "draft_sampling": {"temperature": 1}},
+        "typical": {**drafts, "acceptance": "typical", "epsilon": 0.09},
+    }
+    shares = np.array([0.5, 0.5, 0.0])
+    counted = [
+        {"context": "256", "family": "news", "mode": name, "probs": shares, "counts": counts}
+        for name, counts in (("rejection", np.array([9, 11, 0])), ("other", np.array([9, 10, 1])))
+    ]
+    design = small_design(contexts=[256], families=FAMILIES[:4], modes=modes)
+    tables = study_tables(design, distribution=judge_counts(counted, 1))
+    assert faults(tables.verdict) == []
+    assert [found["kl"] is None for found in tables.verdict["distribution"]] == [False, True]
 
 
 def test_the_schema_refuses_what_it_should():

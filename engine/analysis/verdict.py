@@ -32,11 +32,13 @@ def build_verdict(
     ratios: pd.DataFrame,
     overrides: list[str],
     frozen: dict[str, Any],
+    distribution: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """The whole verdict as plain data: times in seconds, missing figures None, no NaN.
 
     `ratios` comes from `family_ratios` on the same tables; `overrides` are the values given on
-    the command line; `frozen` is the record that `freeze_design` keeps ({} if there is none).
+    the command line; `frozen` is the record that `freeze_design` keeps ({} if there is none);
+    `distribution` is what `check_distribution` found, None if no mode samples.
     """
     least = design.inference.student_t_from
     blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
@@ -76,6 +78,7 @@ def build_verdict(
             "replicates": list(design.replicates),
         },
         "verdicts": entries,
+        "distribution": [] if distribution is None else _plain(distribution.to_dict("records")),
         "gates": _gate_counts(gates, design),
         "failures": _failures(design, rows),
         "overrides": list(overrides),

@@ -132,6 +132,17 @@ def get_component_priority(wildcards):
     return BEFORE_CELLS - 2 - 2 * last
 
 
+def get_distribution_file():
+    """What check_distribution finds, if a mode of the design samples."""
+    return [f"{RESULTS}/distribution.parquet"] if DESIGN.drawing_modes() else []
+
+
+def get_drawing_core():
+    """The code that draws and judges tokens, whatever drafts and runs around it."""
+    folder = "decoding/sampling"
+    return [*get_modules(folder), *get_files("decoding/acceptance.py")]
+
+
 def get_all_cores(wildcards):
     """Nothing may run beside a measurement, whatever --cores says."""
     return workflow.cores or 1

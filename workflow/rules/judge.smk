@@ -44,12 +44,42 @@ rule check_tokens:
         " --reference {input.reference:q} --output {output.tokens:q} 2>&1 | tee {log:q}"
 
 
+rule check_distribution:
+    input:
+        prompts=get_prompt_files(),
+        models=f"{RESULTS}/models.json",
+        code=[
+            *get_files("evidence/distribution.py", "analysis/distribution.py"),
+            *get_drawing_core(),
+        ],
+    output:
+        distribution=f"{RESULTS}/distribution.parquet",
+    log:
+        f"{LOGS}/check_distribution.log",
+    conda:
+        "../../envs/engine.yaml"
+    threads: get_all_cores
+    resources:
+        gpu=1,
+    params:
+        file=DESIGN_FILE,
+        modes=[DESIGN.modes[name].model_dump_json() for name in DESIGN.drawing_modes()],
+        seed=DESIGN.seed,
+        dtype=DESIGN.dtype,
+        device=DESIGN.device,
+        cpu_threads=DESIGN.cpu_threads,
+    shell:
+        "python -m engine check-distribution --design {params.file:q}"
+        " --models {input.models:q} --output {output.distribution:q} 2>&1 | tee {log:q}"
+
+
 rule estimate_speedup:
     input:
         rows=f"{RESULTS}/rows.parquet",
         gates=f"{RESULTS}/gates.parquet",
         tokens=f"{RESULTS}/tokens.parquet",
         frozen=f"{RESULTS}/frozen.json",
+        distribution=get_distribution_file(),
         code=get_modules("analysis"),
     output:
         ratios=f"{RESULTS}/ratios.parquet",
@@ -61,11 +91,12 @@ rule estimate_speedup:
     params:
         file=DESIGN_FILE,
         design=DESIGN.sha256,
+        distribution=" ".join(f"--distribution {file}" for file in get_distribution_file()),
     shell:
         "python -m engine estimate-speedup --design {params.file:q}"
         " --rows {input.rows:q} --gates {input.gates:q} --tokens {input.tokens:q}"
         " --frozen {input.frozen:q} --ratios {output.ratios:q}"
-        " --output {output.verdict:q} 2>&1 | tee {log:q}"
+        " {params.distribution} --output {output.verdict:q} 2>&1 | tee {log:q}"
 
 
 rule verdict_strict:

@@ -31,15 +31,16 @@ class Purpose(IntEnum):
 
 def splitmix64(state: Tensor) -> Tensor:
     """The output of SplitMix64 after the states (LongTensor, any shape)."""
+    # In place: a race mixes a number for every token of the vocabulary.
     mixed = state + _GAMMA
-    mixed = (mixed ^ _shifted(mixed, 30)) * _FIRST
-    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
-    return mixed ^ _shifted(mixed, 31)
+    mixed.bitwise_xor_(_shifted(mixed, 30)).mul_(_FIRST)
+    mixed.bitwise_xor_(_shifted(mixed, 27)).mul_(_SECOND)
+    return mixed.bitwise_xor_(_shifted(mixed, 31))
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
     """A right shift that moves in zeros; torch's own repeats the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+    return (bits >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
 class Noise:
@@ -71,7 +72,7 @@ class Noise:
 
         Two models that share the noise choose the same token the more often the closer they are.
         """
-        return (self.exponentials(positions, probs.shape[-1]) / probs).argmin(-1)
+        return self.exponentials(positions, probs.shape[-1]).div_(probs).argmin(-1)
 
     def uniform(self, purpose: Purpose, positions: Tensor, since: int = 0) -> Tensor:
         """Float64 [M] inside (0, 1), one for each of the positions (LongTensor [M])."""
@@ -85,7 +86,7 @@ class Noise:
         """
         stream = self._stream(Purpose.TARGET, positions, 0)
         lanes = torch.arange(tokens, device=positions.device) * _GAMMA
-        return -_as_uniform(splitmix64(stream[:, None] + lanes)).log()
+        return _as_uniform(splitmix64(stream[:, None] + lanes)).log_().neg_()
 
     def _stream(self, purpose: Purpose, positions: Tensor, since: int) -> Tensor:
         # One word holds both: a position and a length are far below 2^31.
@@ -107,4 +108,4 @@ def by_inversion(weights: Tensor, uniform: Tensor) -> Tensor:
 
 def _as_uniform(bits: Tensor) -> Tensor:
     """The middle of one of 2^52 equal parts of (0, 1): never 0, never 1, exact in float64."""
-    return (_shifted(bits, 12).double() + 0.5) * 2.0**-52
+    return _shifted(bits, 12).double().add_(0.5).mul_(2.0**-52)
