@@ -15,6 +15,7 @@ from pathlib import Path
 ENGINE = Path(__file__).resolve().parent
 ROOT = ENGINE.parent
 _DECODING = ENGINE / "decoding"
+RANKING = "token-ranking.txt"  # in a draft's folder, for draft_vocabulary
 
 
 def _stems(folder: Path) -> list[str]:

@@ -2,13 +2,15 @@
 
 `python -m tests.exactness` compares 64 prompts of 64 tokens over all 16 families and prints a
 table: AR, spec and its folded form by default, or the modes that are named (`all` for all of
-MODES). On 2 cores it takes about ten minutes with the three. The test suite runs a shorter form.
+MODES). With `--temperature 0.7` all of them sample, coupled, and are held against AR. On 2 cores it
+takes about ten minutes with the three. The test suite runs a shorter form.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,17 +55,20 @@ DEFAULT = ("ar", "spec", "folded")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tokens of one prompt by Hugging Face and by every mode, and what these did."""
+    """Tokens of one prompt as they should be and by every mode, and what these did.
+
+    `expected` is Hugging Face's greedy text, or, in sampling, plain decoding's.
+    """
 
     family: str
     prompt_tokens: int
-    generate: list[int]
+    expected: list[int]
     traces: dict[str, Trace]
 
     @property
     def different(self) -> list[str]:
-        """Modes that did not commit the tokens of generate."""
-        return [name for name, trace in self.traces.items() if trace.tokens != self.generate]
+        """Modes that did not commit the expected tokens."""
+        return [name for name, trace in self.traces.items() if trace.tokens != self.expected]
 
     @property
     def equal(self) -> bool:
@@ -75,10 +80,9 @@ def compare(
     new_tokens: int,
     families: list[str] | None = None,
     modes: Sequence[str] = DEFAULT,
+    temperature: float = 0,
 ) -> Iterator[Comparison]:
     """One comparison a length (prompt tokens) and family; prompts of a length share one batch."""
-    from transformers import AutoModelForCausalLM
-
     design = load_design(ROOT / "config" / "config.yaml")
     sources = read_sources(design.prompts, ROOT)
     families = families or list(sources)
@@ -89,8 +93,9 @@ def compare(
     builder = PromptBuilder(design, sources, tokenizer, chat_turn(fetched.folder))
     target = load_decoder(fetched, "cpu", torch.float32)
     draft = load_decoder(student, "cpu", torch.float32, target)
-    theirs = AutoModelForCausalLM.from_pretrained(fetched.folder, dtype=torch.float32)
-    plans = {name: Mode(**MODES[name], baseline="ar").composition() for name in modes}
+    drawn = {"sampling": {"temperature": temperature}} if temperature else {}
+    plans = {name: Mode(**MODES[name], **drawn, **_rule(name, drawn), baseline="ar").composition()
+             for name in dict.fromkeys(["ar", *modes])}  # fmt: skip
     drafts = {
         kept: draft.trimmed(read_ranking(student.folder, kept)) if kept else draft
         for kept in {plan["draft_vocabulary"] for plan in plans.values()}
@@ -98,22 +103,42 @@ def compare(
     with torch.inference_mode():
         for length in lengths:
             prompts = [builder.build(str(length + new_tokens), f)["tokens"] for f in families]
-            generated = theirs.generate(
-                torch.tensor(prompts),
-                attention_mask=torch.ones(len(prompts), length, dtype=torch.long),
-                do_sample=False,
-                min_new_tokens=new_tokens,
-                max_new_tokens=new_tokens,
-                eos_token_id=None,
-                pad_token_id=0,
-            )[:, length:].tolist()
-            for family, prompt, tokens in zip(families, prompts, generated, strict=True):
+            expected = (
+                [None] * len(prompts) if drawn else _generated(fetched.folder, prompts, new_tokens)
+            )
+            for family, prompt, tokens in zip(families, prompts, expected, strict=True):
                 traces = {
                     name: decode_prompt(target, drafts[plan["draft_vocabulary"]], prompt,
                                         new_tokens, plan)
                     for name, plan in plans.items()
                 }  # fmt: skip
-                yield Comparison(family, length, tokens, traces)
+                yield Comparison(family, length, tokens or traces["ar"].tokens, traces)
+
+
+def _rule(name: str, drawn: Mapping[str, Any]) -> dict[str, str]:
+    return {"acceptance": "coupled"} if drawn and MODES[name]["drafter"] != "none" else {}
+
+
+def _generated(folder: str, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+    """Hugging Face's greedy text after each prompt; all are of one length."""
+    theirs = _transformers_model(folder)
+    ids = torch.tensor(prompts)
+    return theirs.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        min_new_tokens=new_tokens,
+        max_new_tokens=new_tokens,
+        eos_token_id=None,
+        pad_token_id=0,
+    )[:, ids.shape[1] :].tolist()
+
+
+@functools.cache
+def _transformers_model(folder: str):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Mapping[str, Any]):
@@ -121,12 +146,13 @@ def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Map
     runtime = resources.build_runtime(mode, torch.device("cpu"), [])
     capacity = len(prompt) + budget
     policy = resources.build_policy(mode)
+    ids = torch.tensor(prompt)
+    voice, draft_voice = resources.build_voices(mode, 1, ids, runtime)
     target = resources.build_target(mode, target_model, capacity)
     parts = resources.Resources(
-        runtime, capacity, lambda: draft, policy=policy, draft_window=mode["draft_window"]
+        runtime, capacity, lambda: draft, None, draft_voice, policy, mode["draft_window"]
     )
     drafter = resources.build_drafter(mode, parts)
-    ids = torch.tensor(prompt)
     for reader in filter(None, (target, drafter)):
         reader.prefill(ids, 2048)
     generation = Generation(
@@ -136,6 +162,7 @@ def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Map
         drafter=drafter,
         rule=resources.acceptance_rule(mode),
         bonus=mode["bonus"],
+        voice=voice,
         policy=policy,
     )
     return decode(generation, mode["round"], mode["k"])
@@ -144,10 +171,13 @@ def decode_prompt(target_model, draft, prompt: list[int], budget: int, mode: Map
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modes", nargs="*", default=list(DEFAULT), choices=[*MODES, "all"])
-    asked = parser.parse_args().modes
-    modes = list(MODES) if "all" in asked else asked
+    parser.add_argument("--temperature", type=float, default=0)
+    asked = parser.parse_args()
+    modes = list(MODES) if "all" in asked.modes else asked.modes
+    other = "plain sampling" if asked.temperature else "generate"
     done = equal = 0
-    for comparison in compare([128, 192, 256, 320], 64, modes=modes):
+    lengths = [128, 192, 256, 320]
+    for comparison in compare(lengths, 64, modes=modes, temperature=asked.temperature):
         done, equal = done + 1, equal + comparison.equal
         outcome = "equal" if comparison.equal else f"DIFFERENT: {', '.join(comparison.different)}"
         calls = ", ".join(f"{name} {t.target_calls}" for name, t in comparison.traces.items())
@@ -156,7 +186,7 @@ def main() -> None:
             f"{calls}",
             flush=True,
         )
-    print(f"{equal} of {done} prompts: {', '.join(modes)} and generate commit the same 64 tokens")
+    print(f"{equal} of {done} prompts: {', '.join(modes)} and {other} commit the same 64 tokens")
     sys.exit(equal != done)
 
 
