@@ -135,3 +135,63 @@ def test_the_profiler_sees_no_copy_of_tokens_to_the_device(prompts):
     for seen, counted in copies.values():
         assert counted <= seen <= counted + 2
     assert copies[phase_o][1] == 0 < copies[eager][1]
+
+
+def test_random_numbers_are_the_same_on_the_gpu():
+    from engine.decoding.sampling.noise import Noise, Purpose
+
+    noise, at = Noise(7, [1, 2, 3]), torch.arange(5000)
+    for purpose in Purpose:
+        here, there = (noise.uniform(purpose, positions, 3) for positions in (at, at.cuda()))
+        assert torch.equal(here, there.cpu())
+    here, there = (noise.exponentials(positions, 500) for positions in (at[:50], at[:50].cuda()))
+    # The logarithm of the two may differ in the last digit.
+    assert torch.allclose(here, there.cpu(), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+def test_sampling_on_the_gpu(prompts, rule):
+    """Coupled writes plain sampling's text; every text is the same again, on host and device.
+
+    A round of the device runtime still waits twice.
+    """
+    from engine.decoding import resources
+    from tests.test_sampling import mode_of
+
+    target_model, draft_model = load_pair(torch.float32)
+    sampling = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1}
+
+    def text(prompt, form, runtime, rule):
+        mode = mode_of(sampling, rule, runtime)
+        ids = torch.tensor(prompt, device="cuda")
+        moved = resources.build_runtime(mode, ids.device, ())
+        voice, draft_voice = resources.build_voices(mode, 5, ids, moved)
+        target, drafter = Target(target_model, len(prompt) + 48), None
+        target.prefill(ids, 256)
+        if form != "step":
+            offered = resources.Resources(
+                moved, len(prompt) + 48, lambda: draft_model, None, draft_voice
+            )
+            drafter = Drafter(offered)
+            drafter.prefill(ids, 256)
+        generation = Generation(
+            target, moved, 48,
+            ignore_stop=True, drafter=drafter, rule=resources.acceptance_rule(mode),
+            bonus=form == "folded", voice=voice,
+        )  # fmt: skip
+        moved.reset_counts()
+        trace = decode(generation, form, 4)
+        if runtime == "device" and form == "folded":
+            assert moved.syncs["round_outcome"] == len(trace.round_k)
+            assert moved.syncs["draft_token"] == 0
+        return trace.tokens
+
+    with torch.inference_mode():
+        for prompt in prompts[:4]:
+            for form in ("repair", "folded"):
+                host, device, again = (
+                    text(prompt, form, runtime, rule) for runtime in ("eager", "device", "device")
+                )
+                assert host == device == again
+                if rule == "coupled":
+                    assert host == text(prompt, "step", "eager", "exact")

@@ -1,17 +1,20 @@
 """Near-tie certificates: was a divergence in low precision a coin toss, or a fault?
 
 METHODS section 5: the two tokens must be the top two on each path, and their gap in float32 at
-most twice the 99.9% quantile of |logit(M=1) - logit(M=k+1)| measured on the same prompt.
+most twice the 99.9% quantile of |logit(M=1) - logit(M=k+1)| measured on the same prompt. Where a
+mode samples, the score that decides takes the logit's place: the warped logit and its noise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.analysis.divergence import Divergence
+from engine.decoding import resources
 from engine.design import Design
 from engine.models.loading import FetchedModel, load_decoder
 
@@ -63,10 +66,12 @@ def _load(design: Design, models: dict[str, Any], dtype: torch.dtype):
 
 def _noise(model, design: Design, d: Divergence, prompt: list[int]) -> tuple[float, bool]:
     """The quantile of |logit(M=1) - logit(M=k+1)|, and whether both paths have the pair on top."""
-    rows = design.modes[d.mode].k + 1
-    singles = _teacher_forced(model, prompt, d.tokens, 1, design.prefill_chunk)
-    blocks = _teacher_forced(model, prompt, d.tokens, rows, design.prefill_chunk)
+    singles, blocks = (
+        _scores(model, design, d, prompt, m) for m in (1, design.modes[d.mode].k + 1)
+    )
     noise = (singles.float() - blocks.float()).abs().flatten()
+    # Tokens that may not follow have no finite score.
+    noise = noise[noise.isfinite()]
     rank = max(1, round(_QUANTILE * noise.numel()))
     pair = {d.token_baseline, d.token_mode}
     return float(noise.kthvalue(rank).values), all(
@@ -75,9 +80,21 @@ def _noise(model, design: Design, d: Divergence, prompt: list[int]) -> tuple[flo
 
 
 def _gap(model, design: Design, d: Divergence, prompt: list[int]) -> float:
-    rows = design.modes[d.mode].k + 1
-    logits = _teacher_forced(model, prompt, d.tokens, rows, design.prefill_chunk)[-1]
-    return float((logits[d.token_baseline] - logits[d.token_mode]).abs())
+    scores = _scores(model, design, d, prompt, design.modes[d.mode].k + 1)[-1]
+    return float((scores[d.token_baseline] - scores[d.token_mode]).abs())
+
+
+def _scores(model, design: Design, d: Divergence, prompt: list[int], rows: int) -> Tensor:
+    """What decides, [len(tokens) + 1, vocabulary]: logits, or where the mode samples, scores."""
+
+    def on_device(ids: Sequence[int]) -> Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=model.device)
+
+    mode = design.modes[d.mode].composition()
+    runtime = resources.build_runtime(mode, model.device, ())
+    voice, _ = resources.build_voices(mode, design.seed, on_device(prompt), runtime)
+    logits = _teacher_forced(model, prompt, d.tokens, rows, design.prefill_chunk)
+    return voice.scores(logits, [], on_device(d.tokens))
 
 
 def _teacher_forced(model, prompt: list[int], tokens: list[int], rows: int, chunk: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.decoding.sampling.noise import Noise, Purpose
-from engine.decoding.sampling.warp import Warp, to_probs
+from engine.decoding.sampling.warp import Warp, to_probs, to_scores
 
 
 class Greedy:
@@ -31,6 +31,12 @@ class Greedy:
     ) -> Tensor:
         """The model's own distribution, for rules that ask how likely a token was."""
         return logits.double().softmax(-1)
+
+    def scores(
+        self, logits: Tensor, committed: Sequence[Any], block: Tensor | None = None
+    ) -> Tensor:
+        """What the choice is the largest of."""
+        return logits
 
     def draw(
         self, logits: Tensor, committed: Sequence[Any], proposal: Sequence[Any]
@@ -65,20 +71,30 @@ class Sampled:
         self, logits: Tensor, committed: Sequence[Any], block: Tensor | None = None
     ) -> Tensor:
         """Float64 [M, vocabulary], as the user asks; `block` is LongTensor [M - 1] or longer."""
-        seen = None
-        if self.warp.repetition_penalty != 1:
-            seen = self._histories(logits.shape, committed, block)
-        return to_probs(logits, self.warp, seen)
+        return to_probs(logits, self.warp, self._seen(logits, committed, block))
+
+    def scores(
+        self, logits: Tensor, committed: Sequence[Any], block: Tensor | None = None
+    ) -> Tensor:
+        """What the choice is the largest of (float64 [M, vocabulary]): warped logits and noise."""
+        scores = to_scores(logits, self.warp, self._seen(logits, committed, block))
+        if self.warp.temperature == 0:
+            return scores
+        positions = self.positions(committed, len(logits))
+        return scores - self.noise.exponentials(positions, logits.shape[-1]).log_()
 
     def positions(self, committed: Sequence[Any], rows: int) -> Tensor:
         """LongTensor [rows]: of the tokens that the rows choose."""
         first = len(self.prompt) + len(committed)
         return torch.arange(first, first + rows, device=self.prompt.device)
 
-    def _histories(
-        self, shape: torch.Size, committed: Sequence[Any], block: Tensor | None
-    ) -> Tensor:
-        seen = torch.zeros(shape, dtype=torch.bool, device=self.prompt.device)
+    def _seen(
+        self, logits: Tensor, committed: Sequence[Any], block: Tensor | None
+    ) -> Tensor | None:
+        """Each row's own history, marked in the vocabulary; None if nothing asks for it."""
+        if self.warp.repetition_penalty == 1:
+            return None
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=self.prompt.device)
         seen.index_fill_(1, self.prompt, True)
         if committed:
             seen.index_fill_(1, self._upload(committed), True)

@@ -22,15 +22,27 @@ class Warp:
 def to_probs(logits: Tensor, warp: Warp, seen: Tensor | None = None) -> Tensor:
     """Probabilities (float64 [M, vocabulary]) of the tokens that may follow each row.
 
+    As for `to_scores`; at temperature 0 all is on the best token.
+    """
+    scores = to_scores(logits, warp, seen)
+    if warp.temperature == 0:
+        best = scores.argmax(-1, keepdim=True)
+        return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+    return scores.softmax(-1)
+
+
+def to_scores(logits: Tensor, warp: Warp, seen: Tensor | None = None) -> Tensor:
+    """Warped logits (float64 [M, vocabulary]), minus infinity where a token may not follow.
+
     `logits` are [M, vocabulary]; `seen` (BoolTensor of that shape) marks the tokens of each row's
     own history, which the repetition penalty needs. The order is that of Hugging Face generate:
     penalty (Keskar et al. 2019), temperature, top-k, top-p (Holtzman et al. 2020), min-p (Nguyen
     et al. 2024). Tokens that tie with the k-th stay; ties at the edge of top-p go to the lower id.
+    At temperature 0 only the penalty counts.
     """
     scores = _penalised(logits.double(), warp.repetition_penalty, seen)
     if warp.temperature == 0:
-        best = scores.argmax(-1, keepdim=True)
-        return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+        return scores
     scores = scores / warp.temperature
     if warp.top_k is not None and warp.top_k < scores.shape[-1]:
         least = scores.topk(warp.top_k, dim=-1).values[..., -1:]
@@ -45,7 +57,7 @@ def to_probs(logits: Tensor, warp: Warp, seen: Tensor | None = None) -> Tensor:
     if warp.min_p > 0:
         probs = scores.softmax(-1)
         scores = scores.masked_fill(probs < warp.min_p * probs.amax(-1, keepdim=True), -torch.inf)
-    return scores.softmax(-1)
+    return scores
 
 
 def _penalised(scores: Tensor, penalty: float, seen: Tensor | None) -> Tensor:
