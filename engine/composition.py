@@ -18,6 +18,7 @@ ROOT = ENGINE.parent
 _DECODING = ENGINE / "decoding"
 _INCLUDE = re.compile(r'^#include "([\w.]+)"', re.MULTILINE)
 _SOURCE = re.compile(r'"(\w+\.cu)"')
+RANKING = "token-ranking.txt"  # in a draft's folder, for draft_vocabulary
 
 
 def _stems(folder: Path) -> list[str]:

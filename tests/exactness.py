@@ -1,9 +1,10 @@
 """Modes that promise their baseline's tokens, on the embedded pair in fp32.
 
 Greedy ones are held against Hugging Face greedy generate, sampled ones against plain sampling with
-the same settings and seed. `python -m tests.exactness` takes 64 prompts over all 16 families and
-prints a table: AR, spec and its folded form by default, or the modes that are named (`all` for all
-of MODES, which takes most of an hour on 2 cores). The test suite runs a shorter form.
+the same settings and seed. `python -m tests.exactness` compares 64 prompts of 64 tokens over all 16
+families and prints a table: the ways to judge by default, which take about half an hour on 2 cores,
+or the modes that are named (`all`: every one, in about two hours). The test suite runs a shorter
+form of it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from tokenizers import Tokenizer
@@ -28,52 +28,55 @@ from engine.modes import Mode
 from engine.preparation.chat import chat_turn
 from engine.prompts import PromptBuilder, read_sources
 
-_SPEC = {"drafter": "model", "k": 4, "round": "repair"}
+_SPEC = {"drafter": "model", "k": 4, "round": "repair", "baseline": "ar"}
 _FOLDED = {**_SPEC, "round": "folded", "bonus": True}
-# Every exact policy and drafter, in the forms where they differ.
-_GREEDY = {
-    "ar": {"drafter": "none"},
-    "spec": _SPEC,
-    "folded": _FOLDED,
+_COLD, _WARM = {"sampling": {"temperature": 0.0}}, {"sampling": {"temperature": 0.7}}
+_DOUBT = {"k": 8, "policy": "confidence", "threshold": 0.5}
+# What decides how much is drafted, and who drafts; each is tried greedily and in coupled sampling.
+_DRAFTING = {
     "adaptive": {**_FOLDED, "k": 8, "policy": "adaptive"},
-    "adaptive_repair": {**_SPEC, "k": 8, "policy": "adaptive"},
-    "confidence": {**_FOLDED, "k": 8, "policy": "confidence", "threshold": 0.5},
-    "confidence_repair": {**_SPEC, "k": 8, "policy": "confidence", "threshold": 0.5},
+    "adaptive, repair": {**_SPEC, "k": 8, "policy": "adaptive"},
+    "confidence": {**_FOLDED, **_DOUBT},
+    "confidence, repair": {**_SPEC, **_DOUBT},
     "first_plain": {**_SPEC, "policy": "first_plain"},
     "guarded": {**_FOLDED, "k": 2, "policy": "guarded"},
     "ngram": {**_FOLDED, "drafter": "ngram"},
-    "ngram_repair": {**_SPEC, "drafter": "ngram"},
+    "ngram, repair": {**_SPEC, "drafter": "ngram"},
     "hybrid": {**_FOLDED, "drafter": "hybrid"},
-    "hybrid_repair": {**_SPEC, "drafter": "hybrid"},
+    "hybrid, repair": {**_SPEC, "drafter": "hybrid"},
     "head8k": {**_FOLDED, "k": 1, "draft_vocabulary": 8192},
+    "doubting head16k": {**_FOLDED, **_DOUBT, "draft_vocabulary": 16384},
     "window_64": {**_FOLDED, "draft_window": 64},
     "nocache": {**_FOLDED, "target_cache": "recomputed"},
 }
-_COLD, _WARM = {"sampling": {"temperature": 0.0}}, {"sampling": {"temperature": 0.7}}
-_REJECTION = {
-    "rejection_repair": {**_SPEC, **_COLD, "acceptance": "rejection"},
-    "rejection": {**_FOLDED, **_COLD, "acceptance": "rejection"},
+# By the baseline that each must repeat; a new way to draft or to judge joins by a line.
+WAYS = {
+    "ar": {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "spec": _SPEC,
+        "folded": _FOLDED,
+        "rejection, repair": {**_SPEC, **_COLD, "acceptance": "rejection"},
+        "rejection, folded": {**_FOLDED, **_COLD, "acceptance": "rejection"},
+        **_DRAFTING,
+    },
+    "ar at 0.7": {
+        "ar at 0.7": {"drafter": "none", "baseline": "ar", **_WARM},
+        "coupled, repair": {**_SPEC, **_WARM, "acceptance": "coupled"},
+        "coupled, folded": {**_FOLDED, **_WARM, "acceptance": "coupled"},
+        **{
+            f"coupled, {name}": {**mode, **_WARM, "acceptance": "coupled"}
+            for name, mode in _DRAFTING.items()
+        },
+    },
 }
-# All of them once more with noise that draft and target share, against plain sampling.
-SAMPLED = "_at_07"
-_COUPLED = {
-    name + SAMPLED: {**mode, **_WARM} | ({} if name == "ar" else {"acceptance": "coupled"})
-    for name, mode in _GREEDY.items()
-}
-MODES = {
-    name: Mode(**mode, baseline="ar").composition()
-    for name, mode in (_GREEDY | _REJECTION | _COUPLED).items()
-}
-NEW_TOKENS = 32
-DEFAULT = ("ar", "spec", "folded", "rejection", "ar_at_07", "spec_at_07", "folded_at_07")
+MODES = {name: Mode(**mode).composition() for ways in WAYS.values() for name, mode in ways.items()}
+# The ways to judge; the ways to draft take their time.
+DEFAULT = tuple(name for name in MODES if name.removeprefix("coupled, ") not in _DRAFTING)
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tokens of one prompt by Hugging Face and by every mode, and what these did.
-
-    Sampled modes come with plain sampling, `ar_at_07`.
-    """
+    """Tokens of one prompt by generate and by each way, and what the speculative ones did."""
 
     family: str
     prompt_tokens: int
@@ -81,18 +84,16 @@ class Comparison:
     traces: dict[str, Trace]
 
     @property
-    def different(self) -> list[str]:
-        """Modes that did not commit the tokens of generate, or of plain sampling."""
-        plain = self.traces.get("ar" + SAMPLED)
+    def apart(self) -> list[str]:
+        """The ways that do not repeat their baseline; the greedy baseline repeats generate."""
         return [
             name
-            for name, trace in self.traces.items()
-            if trace.tokens != (plain.tokens if name.endswith(SAMPLED) else self.generate)
+            for baseline, ways in WAYS.items()
+            for name in ways
+            if name in self.traces
+            and self.traces[name].tokens
+            != (self.generate if baseline == "ar" else self.traces[baseline].tokens)
         ]
-
-    @property
-    def equal(self) -> bool:
-        return not self.different
 
 
 def compare(
@@ -101,7 +102,10 @@ def compare(
     families: list[str] | None = None,
     modes: Sequence[str] = DEFAULT,
 ) -> Iterator[Comparison]:
-    """One comparison a length (prompt tokens) and family; prompts of a length share one batch."""
+    """One comparison a length (prompt tokens) and family; prompts of a length share one batch.
+
+    The baselines of the modes are always among them.
+    """
     from transformers import AutoModelForCausalLM
 
     design = load_design(ROOT / "config" / "config.yaml")
@@ -109,18 +113,17 @@ def compare(
     families = families or list(sources)
     design = design.model_copy(update={"families": families, "new_tokens": new_tokens})
     fetched = fetch(design.models.target, ROOT)
-    student = fetch(design.models.draft, ROOT)
     tokenizer = Tokenizer.from_file(f"{fetched.folder}/tokenizer.json")
     builder = PromptBuilder(design, sources, tokenizer, chat_turn(fetched.folder))
     target = load_decoder(fetched, "cpu", torch.float32)
+    student = fetch(design.models.draft, ROOT)
     draft = load_decoder(student, "cpu", torch.float32, target)
-    theirs = AutoModelForCausalLM.from_pretrained(fetched.folder, dtype=torch.float32)
-    sampled = [name for name in modes if name.endswith(SAMPLED)]
-    plans = {name: MODES[name] for name in [*modes, *(["ar" + SAMPLED] if sampled else [])]}
-    drafts = {
+    plans = {name: MODES[name] for name in MODES if name in WAYS or name in modes}
+    heads = {
         kept: draft.trimmed(read_ranking(student.folder, kept)) if kept else draft
         for kept in {plan["draft_vocabulary"] for plan in plans.values()}
     }
+    theirs = AutoModelForCausalLM.from_pretrained(fetched.folder, dtype=torch.float32)
     with torch.inference_mode():
         for length in lengths:
             prompts = [builder.build(str(length + new_tokens), f)["tokens"] for f in families]
@@ -134,62 +137,74 @@ def compare(
                 pad_token_id=0,
             )[:, length:].tolist()
             for family, prompt, tokens in zip(families, prompts, generated, strict=True):
+                ids = torch.tensor(prompt)
+                readers = {}
+                for mode in plans.values():
+                    if mode["target_cache"] not in readers:
+                        reader = resources.build_target(mode, target, length + new_tokens)
+                        reader.prefill(ids, 2048)
+                        readers[mode["target_cache"]] = reader
                 traces = {
-                    name: decode_prompt(target, drafts[plan["draft_vocabulary"]], prompt,
-                                        new_tokens, plan, design.seed)
-                    for name, plan in plans.items()
-                }  # fmt: skip
+                    name: _decode(
+                        readers[mode["target_cache"]],
+                        heads[mode["draft_vocabulary"]],
+                        ids,
+                        new_tokens,
+                        mode,
+                        design.seed,
+                    )
+                    for name, mode in plans.items()
+                }
                 yield Comparison(family, length, tokens, traces)
 
 
-def decode_prompt(
-    target_model, draft, prompt: list[int], budget: int, mode: Mapping[str, Any], seed: int
-) -> Trace:
-    """One generation of a mode, built as a timing cell builds it."""
-    runtime = resources.build_runtime(mode, torch.device("cpu"), [])
-    capacity = len(prompt) + budget
-    policy, ids = resources.build_policy(mode), torch.tensor(prompt)
-    target = resources.build_target(mode, target_model, capacity)
-    voice, draft_voice = resources.build_voices(mode, seed, ids, runtime)
-    parts = resources.Resources(
-        runtime, capacity, lambda: draft, None, draft_voice, policy, mode["draft_window"]
-    )
+def _decode(target, draft, prompt, budget: int, mode: dict, seed: int) -> Trace:
+    """What a mode does from the end of a prompt (LongTensor [P]) that the target has read."""
+    runtime = resources.build_runtime(mode, torch.device("cpu"), ())
+    voice, draft_voice = resources.build_voices(mode, seed, prompt, runtime)
+    target.restart()
+    policy = resources.build_policy(mode)
+    capacity, window = target.cache.capacity, mode["draft_window"]
+    parts = resources.Resources(runtime, capacity, lambda: draft, None, draft_voice, policy, window)
     drafter = resources.build_drafter(mode, parts)
-    for reader in filter(None, (target, drafter)):
-        reader.prefill(ids, 2048)
-    generation = Generation(
-        target,
-        runtime,
-        budget,
-        drafter=drafter,
-        rule=resources.acceptance_rule(mode),
-        bonus=mode["bonus"],
-        voice=voice,
-        policy=policy,
+    if drafter:
+        drafter.prefill(prompt, 2048)
+    return decode(
+        Generation(
+            target,
+            runtime,
+            budget,
+            drafter=drafter,
+            rule=resources.acceptance_rule(mode),
+            bonus=mode["bonus"],
+            voice=voice,
+            policy=policy,
+        ),
+        mode["round"],
+        mode["k"],
     )
-    return decode(generation, mode["round"], mode["k"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modes", nargs="*", default=list(DEFAULT), choices=[*MODES, "all"])
+    parser.add_argument("modes", nargs="*", default=DEFAULT, help=f"all, or {'; '.join(MODES)}")
     asked = parser.parse_args().modes
-    modes = list(MODES) if "all" in asked else asked
+    if unknown := set(asked) - {*MODES, "all"}:
+        sys.exit(f"error: unknown mode {unknown.pop()!r}; there is {'; '.join(MODES)}")
+    modes = list(MODES) if "all" in asked else list(asked)
     done = equal = 0
-    # Prompts on either side of the draft's window of 64 tokens.
-    for comparison in compare([32, 48, 96, 128], NEW_TOKENS, modes=modes):
-        done, equal = done + 1, equal + comparison.equal
-        outcome = "equal" if comparison.equal else f"DIFFERENT: {', '.join(comparison.different)}"
-        calls = ", ".join(f"{name} {t.target_calls}" for name, t in comparison.traces.items())
-        print(
-            f"{comparison.prompt_tokens:4d} {comparison.family:20s} {outcome}; target calls: "
-            f"{calls}",
-            flush=True,
-        )
-    print(
-        f"{equal} of {done} prompts: {', '.join(modes)} commit the {NEW_TOKENS} tokens of generate, "
-        "or, at temperature 0.7, of plain sampling"
-    )
+    for comparison in compare([128, 192, 256, 320], 64, modes=modes):
+        apart = comparison.apart
+        done, equal = done + 1, equal + (not apart)
+        accepted = {
+            name: f"{sum(trace.round_m) / sum(trace.round_k):.2f}"
+            for name, trace in comparison.traces.items()
+            if sum(trace.round_k)
+        }
+        told = f"DIFFERENT: {', '.join(apart)}" if apart else "equal"
+        print(f"{comparison.prompt_tokens:4d} {comparison.family:20s} {told}; accepted {accepted}",
+              flush=True)  # fmt: skip
+    print(f"{equal} of {done} prompts: {'; '.join(modes)} commit their baseline's 64 tokens")
     sys.exit(equal != done)
 
 

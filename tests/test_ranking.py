@@ -43,6 +43,8 @@ def test_a_ranking_begins_with_what_no_text_may_lack(tmp_path):
     assert first == [0, 1, 3, 6]
     ranking = rank_tokens([[4, 4, 2], [5, 4, 5, 0]], first, 7)
     assert ranking == [0, 1, 3, 6, 4, 5, 2]
+    # Without a text the tokenizer's own order is left.
+    assert rank_tokens([], first, 7) == [0, 1, 3, 6, 2, 4, 5]
     write_ranking(ranking[:6], ["made up"], tmp_path)
     assert read_ranking(tmp_path, 5) == [0, 1, 3, 6, 4]
     with pytest.raises(ModelError, match="ranks 6 tokens"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,9 +47,14 @@ def whole_runs(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     compared one by one as those of other modes are.
     """
     moving = rows["policy"].isin(names) & rows["round_s"].notna()
-    for index in rows.index[moving]:
-        rows.at[index, "round_s"] = np.array([np.sum(rows.at[index, "round_s"])])
-        rows.at[index, "round_m"] = None
+
+    def changed(column: str, whole: Callable[[Any], Any]) -> pd.Series:
+        kept = zip(rows[column], moving, strict=True)
+        # One by one, since pandas takes an array of one for its only element.
+        return pd.Series([whole(x) if moves else x for x, moves in kept], rows.index, object)
+
+    rows["round_s"] = changed("round_s", lambda seconds: np.array([np.sum(seconds)]))
+    rows["round_m"] = changed("round_m", lambda _: None)
     return rows
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from engine.analysis.divergence import only_equality_passes
 from engine.decoding import resources
-from engine.decoding.loop import Generation, Target, Trace, decode
+from engine.decoding.loop import Generation, Trace, decode
 from engine.design import Design
 from engine.measure.cell import time_cell
 from engine.models.loading import FetchedModel, load_decoder
+from engine.models.ranking import read_ranking
 
 TOKENS = 24
 # Of the largest logit: what a change of the number of rows may move a logit by.
@@ -66,8 +67,9 @@ class Bench:
         mode = self.design.modes[name].composition()
         runtime = resources.build_runtime(mode, self.device, self.models["stop_ids"])
         capacity = len(self.prompt) + TOKENS + runtime.slack
-        target = Target(self.target, capacity, mode["numerics"] == "invariant")
+        target = resources.build_target(mode, self.target, capacity)
         target.prefill(self.ids(self.prompt), self.design.prefill_chunk)
+        policy = resources.build_policy(mode)
         voice, draft_voice = resources.build_voices(
             mode, self.design.seed, self.ids(self.prompt), runtime
         )
@@ -76,9 +78,11 @@ class Bench:
             resources.Resources(
                 runtime,
                 target.cache.capacity,
-                lambda: self.draft,
+                lambda: self.drafting(mode["draft_vocabulary"]),
                 lambda: self.decode(mode["baseline"]).tokens,
                 draft_voice,
+                policy,
+                mode["draft_window"],
             ),
         )
         if drafter:
@@ -92,8 +96,15 @@ class Bench:
             rule=resources.acceptance_rule(mode),
             bonus=mode["bonus"],
             voice=voice,
+            policy=policy,
         )
         return decode(generation, mode["round"], mode["k"])
+
+    def drafting(self, vocabulary: int | None):
+        """The draft, with its head trimmed as a mode asks."""
+        if vocabulary is None:
+            return self.draft
+        return self.draft.trimmed(read_ranking(self.models["draft"]["folder"], vocabulary))
 
     def closeness(self, one: Tensor, other: Tensor) -> float:
         """Largest difference of logits, as a share of the largest logit."""

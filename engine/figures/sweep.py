@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -41,7 +42,10 @@ def draw(study: Study) -> tuple[Figure, str]:
             panels.append((f"Claims, {lengths([context])}", told, here))
     rows = [row for _, panel, _ in panels for row in panel]
     left = marks.left_of(rows)
-    handles = marks.row_handles(rows, study.level)
+    bare = [dataclasses.replace(row, beside=()) for row in rows]
+    handles = marks.row_handles(bare, study.level)
+    if claims["claimed"].notna().any():
+        handles.append(marks.published_handle("the other source's own number"))
     handles.append(Patch(facecolor=_BAND, label="where the claim puts the ratio"))
     figure, axes = lay_out(
         Grid(1, left, style.TALL_IN - left - 0.1, 0),

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.composition import RANKING as FILE
 from engine.models.folder import ModelError
-
-FILE = "token-ranking.txt"
 
 
 def read_ranking(folder: str | Path, count: int) -> list[int]:

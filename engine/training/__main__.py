@@ -128,7 +128,7 @@ def rank_tokens(
     draft: Draft,
     size: Annotated[int, typer.Option(help="tokens to keep in the list")] = 16384,
 ) -> None:
-    """Write the most frequent tokens of the corpus' documents into the draft's folder."""
+    """Write the tokens that a text most likely needs into the draft's folder."""
     settings = Settings.read(config)
     folder = Path(fetch(load_design(settings.design).models.target, ROOT).folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -141,11 +141,12 @@ def rank_tokens(
     kept, counted = set(ranking), sum(map(len, encoded))
     covered = sum(token in kept for text in encoded for token in text) / counted
     provenance = [
-        f"The {size} most frequent token ids of {folder.name}, one a line.",
-        f"Counted over {counted} tokens: {len(documents)} text files (source, documentation and "
-        "data of Python packages,",
-        f"/usr/share/doc) found by the corpus rule, and {settings.corpus.topics}; they hold "
-        f"{covered:.1%} of these tokens.",
+        f"The {size} token ids of {folder.name} that a text most likely needs, one a line.",
+        f"Half the weight: frequency in {counted} tokens of {len(documents)} text files (source, "
+        "documentation and data",
+        "of Python packages, /usr/share/doc), found by the corpus rule, and "
+        f"{settings.corpus.topics}; they hold {covered:.1%} of them.",
+        "The other half: the tokenizer's own order, as a Zipf law.",
         f"The first {len(first)} are special tokens and single bytes. config/prompts was not read.",
         f"Made by: python -m engine.training rank-tokens --config {config} --draft {draft}",
     ]

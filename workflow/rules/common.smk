@@ -95,9 +95,21 @@ def get_model_files(wildcards):
     return sorted(
         str(file)
         for folder in folders
-        for pattern in ("*.safetensors", "config.json", "tokenizer.json", "token-ranking.txt")
+        for pattern in ("*.safetensors", "config.json", "tokenizer.json")
         for file in folder.glob(pattern)
     )
+
+
+def get_ranking(vocabulary):
+    """The list that a trimmed draft head is cut by, where it lies in a folder of the user's."""
+    draft = DESIGN.models.draft
+    if not vocabulary or draft.source not in ("folder", "student"):
+        return []
+    return [f"{draft.path}/{composition.RANKING}"]
+
+
+def get_cell_ranking(wildcards):
+    return get_ranking(DESIGN.modes[wildcards.mode].draft_vocabulary)
 
 
 def get_resolved_cell(wildcards):

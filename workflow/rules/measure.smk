@@ -1,6 +1,7 @@
 rule time_cell:
     input:
         core=get_cell_core,
+        ranking=get_cell_ranking,
         prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
         models=f"{RESULTS}/models.json",
     output:

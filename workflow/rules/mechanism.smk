@@ -1,6 +1,7 @@
 rule time_components:
     input:
         core=get_component_core,
+        ranking=get_ranking(DESIGN.draft_vocabulary),
         prompt=f"{RESULTS}/prompts/{{context}}/{{family}}.json",
         models=f"{RESULTS}/models.json",
     output:
@@ -29,6 +30,7 @@ rule trace_acceptance:
         models=f"{RESULTS}/models.json",
         reference=f"{RESULTS}/reference.parquet",
         code=get_files("evidence/agreement.py"),
+        ranking=get_ranking(DESIGN.draft_vocabulary),
     output:
         trace=f"{RESULTS}/trace.parquet",
     log:
