@@ -4,7 +4,9 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from engine.models.designed import agreement_for
+from engine.design import parse_design
+from engine.models.designed import agreement_for, agreement_of
+from engine.models.recipe import draw_plan
 from engine.models.shapes import SHAPES
 from engine.models.synthetic import (
     EASY,
@@ -12,7 +14,9 @@ from engine.models.synthetic import (
     hard_norm,
     synthetic_decoder,
 )
+from engine.prompts import synthetic_prompt
 from tests.tiny_models import DRAFT_SHAPE, SHAPE
+from tests.workspace import tiny_design
 
 TINY, TINY_DRAFT = SHAPE, DRAFT_SHAPE
 FAMILIES, PUBLISHED, K = 4, (0.54, 0.52, 0.49), 4
@@ -114,6 +118,35 @@ def test_the_same_seed_gives_the_same_weights_and_the_published_shapes_are_known
     assert not one.layers[1].down.equal(other.layers[1].down)
     assert not one.layers[0].down.equal(one.layers[1].down)
     assert set(SHAPES) == {"qwen2.5-1.5b", "qwen2.5-0.5b"}
+
+
+def test_a_designs_prompts_end_where_their_contexts_part_begins(tmp_path):
+    """Also where a design lists fewer contexts and families than its plan, in another order."""
+    keys = {"contexts": [96, 160], "acceptance": [0.6, 0.5], "vocabulary": 1024, "special": 8}
+    source = {"source": "synthetic", "shape": TINY, "plan": keys | {"families": 4}}
+    design = parse_design(
+        tiny_design(
+            (tmp_path, tmp_path), contexts=[160, 96], families=["news", "json"], new_tokens=24,
+            prompts={"source": "synthetic"}, models={"target": source, "draft": source},
+        )
+    )  # fmt: skip
+    plan = draw_plan(design.models.target.plan.model_dump(mode="json"))
+    for family, name in enumerate(design.families):
+        for region, context in enumerate((96, 160)):
+            tokens = synthetic_prompt(design, str(context), name)["tokens"]
+            assert len(tokens) == context - 24
+            after = plan.continuation(family, region, 1)
+            assert plan.target_successors[tokens[-1]] == after[0]
+            designed = design.models.target.plan.designed_agreement(context, family)
+            assert plan.agreement[region][family] == designed
+
+
+def test_families_take_turns_around_the_designed_acceptance():
+    agreements = agreement_of(0.5, 4, 0.05, 16)
+    acceptances = [sum(p**i for i in range(1, 5)) / 4 for p in agreements]
+    assert acceptances[:2] == pytest.approx([0.45, 0.55])
+    for first in (2, 4, 8, 16):
+        assert sum(acceptances[:first]) / first == pytest.approx(0.5)
 
 
 def test_too_small_a_vocabulary_is_refused():
