@@ -40,15 +40,59 @@ def timed(action, repeats=60, warmup=10):
 
 
 def generate(rounds, prompt, logits):
-    """Host seconds from the first to the last round; the host looks once a round."""
+    """Host seconds of a generation after its first token, and its rounds."""
     rounds.begin(len(prompt), logits, BUDGET)
     torch.cuda.synchronize()
-    began, count = time.perf_counter(), 0
-    while len(rounds.committed()) < BUDGET:
-        rounds.replay()
-        torch.cuda.current_stream().synchronize()
-        count += 1
-    return time.perf_counter() - began, count
+    began = time.perf_counter()
+    rounds.run(BUDGET)
+    seconds = time.perf_counter() - began
+    torch.cuda.synchronize()
+    return seconds, len(rounds.finish()[0])
+
+
+def prefill_times(prefill, cache=None, repeats=9):
+    """Milliseconds of a prefill, host included: median and MAD, without the first two."""
+    times = []
+    for _ in range(repeats):
+        if cache is not None:
+            cache.trim(0)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        prefill()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) * 1e3)
+    return spread(times[2:])
+
+
+def compare_prefill(contexts):
+    """The same prefill by transformers, with random weights and the cache that generate uses."""
+    try:
+        import transformers
+    except ImportError:
+        return print("transformers is not installed: its prefill was not measured")
+    shape = {key: value for key, value in SHAPES["qwen2.5-1.5b"].items() if key != "model_type"}
+    config = transformers.Qwen2Config(
+        **shape, vocab_size=VOCABULARY, attn_implementation="sdpa", dtype=torch.bfloat16
+    )
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = transformers.Qwen2ForCausalLM(config).eval()
+    torch.set_default_dtype(torch.float32)
+    for context in contexts:
+        tokens = torch.randint(VOCABULARY, (1, context - BUDGET), device="cuda")
+        middle, deviation = prefill_times(
+            lambda tokens=tokens: model(
+                tokens,
+                past_key_values=transformers.DynamicCache(config=config),
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        )
+        print(
+            f"prefill of {context - BUDGET} tokens by transformers {transformers.__version__}: "
+            f"{middle:.1f} ms (mad {deviation:.1f})",
+            flush=True,
+        )
 
 
 def measure(target, draft, plan, context, k, peak):
@@ -70,24 +114,19 @@ def measure(target, draft, plan, context, k, peak):
         f"{mib:.1f} MiB beside weights and caches"
     )
     prompt = plan.prompt(0, 0, context - BUDGET).cuda()
-    prefills = []
-    for _ in range(5):
-        caches[0].trim(0)
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        logits = target.prefill(prompt, caches[0], 2048)
-        torch.cuda.synchronize()
-        prefills.append((time.perf_counter() - began) * 1e3)
+    middle, deviation = prefill_times(lambda: target.prefill(prompt, caches[0], 2048), caches[0])
+    caches[0].trim(0)
+    logits = target.prefill(prompt, caches[0], 2048)
     draft.prefill(prompt, caches[1], 2048)
     mib = (torch.cuda.max_memory_allocated() - before - kv) / 2**20
-    print(f"prefill {statistics.median(prefills[2:]):.1f} ms; with it {mib:.1f} MiB")
+    print(f"prefill {middle:.1f} ms (mad {deviation:.1f}); with it {mib:.1f} MiB")
     tokens = {}
     for name, rounds in (("ar", plain), ("spec", spec)):
         walls = []
         for _ in range(8):
             wall, count = generate(rounds, prompt, logits)
             walls.append(wall / count * 1e3)
-            ks, ms = rounds.finish()
+        ks, ms = rounds.finish()
         tokens[name] = rounds.committed()
         said = plan.continuation(0, 0, BUDGET).tolist()
         right = sum(a == b for a, b in zip(tokens[name], said, strict=True))
@@ -104,12 +143,14 @@ def measure(target, draft, plan, context, k, peak):
     actions = {"AR step": plain, "verification": spec, "draft chain": spec}
     plain.begin(len(prompt), logits, BUDGET)
     spec.begin(len(prompt), logits, BUDGET)
+    step = None
     for name, rounds in actions.items():
         part = "propose" if name == "draft chain" else "verify"
         middle, deviation = timed(lambda part=part, rounds=rounds: rounds.replay(part))
+        step = step or middle
         print(
             f"{name:14s} {middle:.4f} ms (mad {deviation:.4f}), floor {floors[name]:.4f}, "
-            f"{floors[name] / middle:.3f} of the swept bandwidth",
+            f"{floors[name] / middle:.3f} of the swept bandwidth, {middle / step:.3f} AR steps",
             flush=True,
         )
 
@@ -136,7 +177,6 @@ def compare_hard(draft, plan, context, k):
         tokens = []
         for rounds in (plain, spec):
             generate(rounds, prompt, logits)
-            rounds.finish()
             tokens.append(rounds.committed())
         equal += tokens[0] == tokens[1]
         followed += tokens[0] == plan.continuation(family, 0, BUDGET).tolist()
@@ -170,6 +210,7 @@ def main() -> None:
     for context in arguments.contexts:
         measure(target, draft, plan, context, arguments.k, peak)
     compare_hard(draft, plan, arguments.contexts[0], arguments.k)
+    compare_prefill(arguments.contexts)
 
 
 if __name__ == "__main__":

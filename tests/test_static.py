@@ -40,10 +40,11 @@ def run(target, prompt, k=0, draft=None, budget=BUDGET, graph=False, **options):
     if draft:
         draft.prefill(prompt, draft_cache, 512)
     rounds.begin(len(prompt), logits, budget)
+    if graph:
+        rounds.run(budget)
+        torch.cuda.synchronize()
     for _ in range(budget):  # rounds after the last do nothing
         rounds.replay() if graph else rounds.round()
-    if target.device.type == "cuda":
-        torch.cuda.synchronize()
     ks, ms = rounds.finish()
     cache.expect(len(prompt) + budget - 1)
     return rounds.committed(), ks, ms, rounds

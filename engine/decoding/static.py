@@ -119,6 +119,24 @@ class StaticRound:
         """Start a captured part again; returns at once."""
         self.graphs[name].replay()
 
+    def run(self, budget: int, ahead: int = 2) -> int:
+        """Replay rounds until `budget` tokens are committed; how many were replayed.
+
+        The device never waits for the host: rounds that must come are started at once, and after
+        those the host waits, once a round, for the round `ahead` of the last one it started.
+        Rounds past the end do nothing. A plain step commits one token, so there it waits once.
+        """
+        surely = -(-(budget - 1) // (self.k + 1))
+        ahead = ahead if self.k else 0
+        marks = []
+        while len(marks) < surely or int(self.board.mailbox[0]) < budget:
+            self.replay()
+            marks.append(torch.cuda.Event())
+            marks[-1].record()
+            if len(marks) >= max(surely, ahead + 1):
+                marks[-1 - ahead].synchronize()
+        return len(marks)
+
     def committed(self) -> list[int]:
         """Tokens that the mailbox holds by now: never more than are committed, no wait."""
         count = int(self.board.mailbox[0])

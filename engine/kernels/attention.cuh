@@ -9,15 +9,15 @@ struct Vector {
     float v[4];
 
     // Whether the numbers are there; if so, they are held.
-    __device__ __forceinline__ bool look_for(const Here& at, const u64* from, u32 flag) {
-        v[0] = v[1] = v[2] = v[3] = 0;
-        if (at.lane >= LANES) return true;
-        const One low = look_at(from + at.lane, flag), high = look_at(from + at.lane + LANES, flag);
-        v[0] = widen_low(low.number);
-        v[1] = widen_high(low.number);
-        v[2] = widen_low(high.number);
-        v[3] = widen_high(high.number);
-        return low.there && high.there;
+    __device__ __forceinline__ bool look_for(const Here& at, const u16* from) {
+        const int pair = min(at.lane, LANES - 1);
+        const u32 low = look_word(from + 2 * pair), high = look_word(from + 2 * (pair + LANES));
+        const bool held = at.lane < LANES;
+        v[0] = held ? widen_low(low) : 0.f;
+        v[1] = held ? widen_high(low) : 0.f;
+        v[2] = held ? widen_low(high) : 0.f;
+        v[3] = held ? widen_high(high) : 0.f;
+        return low != ABSENT && high != ABSENT;
     }
     __device__ int index(const Here& at, int i) const {
         return 2 * at.lane + (i & 1) + (i / 2) * (HEAD_DIM / 2);
@@ -56,11 +56,9 @@ struct Vector {
 // reads there as well, and to the cache.
 __device__ __forceinline__ void receive_heads(const Here& at, int l, u16* queries, u16* own) {
     constexpr int EACH = (MAX_ROWS * GROUP + WARPS - 1) / WARPS;
-    const u32 flag = at.origin + l;
     const int count = at.rows * GROUP, first_head = at.kv_head() * GROUP;
-    auto sent = [&](int row, int head) {
-        return at.p.qkv + (row * QKV_ROWS + head * HEAD_DIM) / 2;
-    };
+    const u16* heads = at.qkv_of(l);
+    auto sent = [&](int row, int head) { return heads + row * QKV_ROWS + head * HEAD_DIM; };
     Vector vector[EACH];
     bool there;
     do {
@@ -69,10 +67,9 @@ __device__ __forceinline__ void receive_heads(const Here& at, int l, u16* querie
         for (int n = 0; n < EACH; ++n) {
             const int i = at.warp + n * WARPS;
             if (i < count)
-                there &= vector[n].look_for(at, sent(i / GROUP, first_head + i % GROUP), flag);
+                there &= vector[n].look_for(at, sent(i / GROUP, first_head + i % GROUP));
         }
-    } while (!there);
-    __syncwarp();
+    } while (!__all_sync(~0u, there));
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = at.warp + n * WARPS;
@@ -89,9 +86,8 @@ __device__ __forceinline__ void receive_heads(const Here& at, int l, u16* querie
         if (!at.owns(row)) continue;
         const int head = HEADS + which * KV_HEADS + at.kv_head();
         Vector& own_vector = vector[0];
-        while (!own_vector.look_for(at, sent(row, head), flag)) {
+        while (!__all_sync(~0u, own_vector.look_for(at, sent(row, head)))) {
         }
-        __syncwarp();
         if (which == 0) {
             if (QK_NORM) own_vector.normalise(at, at.small(l) + HEAD_NORM + head * HEAD_DIM);
             own_vector.rotate(at, row);
@@ -140,40 +136,54 @@ struct Attention {
         float s[2 * TILES][4] = {};
         const u32 q_at = queries + ((i & 15) * QUERY_STRIDE + (i >> 4) * 8) * 2;
         const u32 k_at = keys + ((i & 7) + (i >> 4) * 8) * POSITION_STRIDE + ((i >> 3) & 1) * 16;
-#pragma unroll 2
-        for (int d = 0; d < HEAD_DIM; d += 16) {
-            Quad q, k;
-            load_matrices(q, q_at + d * 2);
+        // Some are read before the first is multiplied, for a read takes as long as three products.
+        constexpr int READ = HEAD_DIM % 64 ? 1 : 4;
+#pragma unroll 1
+        for (int from = 0; from < HEAD_DIM; from += 16 * READ) {
+            Quad q[READ], k[READ][TILES];
 #pragma unroll
-            for (int j = 0; j < TILES; ++j) {
-                load_matrices(k, k_at + j * 16 * POSITION_STRIDE + d * 2);
-                multiply(s[2 * j], q.x, q.y, q.z, q.w, k.x, k.y);
-                multiply(s[2 * j + 1], q.x, q.y, q.z, q.w, k.z, k.w);
+            for (int n = 0; n < READ; ++n) {
+                const int d = from + n * 16;
+                load_matrices(q[n], q_at + d * 2);
+#pragma unroll
+                for (int j = 0; j < TILES; ++j)
+                    load_matrices(k[n][j], k_at + j * 16 * POSITION_STRIDE + d * 2);
             }
+#pragma unroll
+            for (int n = 0; n < READ; ++n)
+#pragma unroll
+                for (int j = 0; j < TILES; ++j) {
+                    multiply(s[2 * j], q[n].x, q[n].y, q[n].z, q[n].w, k[n][j].x, k[n][j].y);
+                    multiply(s[2 * j + 1], q[n].x, q[n].y, q[n].z, q[n].w, k[n][j].z, k[n][j].w);
+                }
         }
         float factor[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int seen = at.start + (query + at.g + 8 * r) / GROUP - base - 2 * at.t;
-            float top = most[r];
+            float top = NEVER;
+            if (base + BLOCK > at.start + 1) {  // some rows must not see all of it
+                const int seen = at.start + (query + at.g + 8 * r) / GROUP - base - 2 * at.t;
 #pragma unroll
-            for (int j = 0; j < 4 * TILES; ++j) {
-                float& x = s[j / 2][2 * r + j % 2];
-                x = j / 2 * 8 + j % 2 <= seen ? x * (at.p.scale * LOG2_E) : NEVER;
-                top = fmaxf(top, x);
+                for (int j = 0; j < 4 * TILES; ++j)
+                    if (j / 2 * 8 + j % 2 > seen) s[j / 2][2 * r + j % 2] = NEVER;
             }
+#pragma unroll
+            for (int j = 0; j < 4 * TILES; ++j) top = fmaxf(top, s[j / 2][2 * r + j % 2]);
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+            const float scale = at.p.scale * LOG2_E;
+            top = fmaxf(top * scale, most[r]);
             const float shift = top == NEVER ? 0.f : top;
             factor[r] = power_of_two(most[r] - shift);
             most[r] = top;
-            sum[r] *= factor[r];
+            float added = 0;
 #pragma unroll
             for (int j = 0; j < 4 * TILES; ++j) {
                 float& x = s[j / 2][2 * r + j % 2];
-                x = power_of_two(x - shift);
-                sum[r] += x;
+                x = power_of_two(fmaf(x, scale, -shift));
+                added += x;
             }
+            sum[r] = sum[r] * factor[r] + added;
         }
 #pragma unroll
         for (int slice = 0; slice < SLICES; ++slice)
@@ -200,8 +210,7 @@ struct Attention {
     }
 
     __device__ __forceinline__ void send_part(const Here& at, int l, int query) {
-        const i64 base = ((i64)at.kv_head() * at.splits() + at.split()) * QUERIES + query;
-        const u32 flag = at.origin + l;
+        const i64 base = at.part_of(l, at.kv_head(), at.split()) + query;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
@@ -213,12 +222,10 @@ struct Attention {
                 const int d = column(at, n / 2) + n % 2 * 8 + 2 * at.t;
                 const float* pair = &out[n / 2][n % 2][2 * r];
                 if (d < HEAD_DIM)
-                    send_two(at.p.partial + (base + row) * HEAD_DIM + d, __float_as_uint(pair[0]),
-                             __float_as_uint(pair[1]), flag);
+                    send_two(at.p.partial + (base + row) * HEAD_DIM + d, pair[0], pair[1]);
             }
             if (at.t == 0 && at.warp % 4 == 0)
-                send_two(at.p.weights + (base + row) * 2, __float_as_uint(most[r]),
-                         __float_as_uint(sum[r]), flag);
+                send_two(at.p.weights + (base + row) * 2, most[r], sum[r]);
         }
     }
 };
@@ -251,86 +258,77 @@ __device__ __forceinline__ void attend(const Here& at, Ring& ring, int l) {
 
 // Sends attended[token, head], from the parts of all blocks that had positions of it.
 __device__ __forceinline__ void combine(const Here& at, int l) {
-    constexpr int N = (HEAD_DIM + 63) / 64, AT_ONCE = 9, STRIDE = HEAD_DIM + 2;
-    const int parts = min(at.splits(), at.blocks());
-    const u32 flag = at.origin + l;
+    constexpr int AT_ONCE = 9, STRIDE = HEAD_DIM + 4;
+    const int parts = min(at.splits(), at.blocks()), d = min(4 * at.lane, HEAD_DIM - 4);
     float* table = (float*)(at.shared + PARTS_AT);
+    u16* out_at = at.attended_of(l);
     for (int task = blockIdx.x; task < at.rows * HEADS; task += gridDim.x) {
         const int row = task / HEADS, head = task % HEADS;
-        const i64 base = (i64)(head / GROUP) * at.splits() * QUERIES + row * GROUP + head % GROUP;
-        float out[N][2] = {};
+        const i64 base = at.part_of(l, head / GROUP, 0) + row * GROUP + head % GROUP;
+        float out[4] = {0, 0, 0, 0};
         float most = NEVER, sum = 0;
         meet<THREADS>();  // the table is free
         for (int i = at.warp; i < parts; i += WARPS * AT_ONCE) {
-            Two weight[AT_ONCE], number[AT_ONCE][N];
-            bool there;
-            // One at first: waiting must stay cheap for the memory system.
-            while (!look(at.p.weights + (base + (i64)i * QUERIES) * 2, flag).there) {
+            Pair weight[AT_ONCE];
+            Quad number[AT_ONCE];
+            u32 missing = 0;
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; ++j) {
+                weight[j] = {__float_as_uint(NEVER), 0};
+                number[j] = {0, 0, 0, 0};
+                if (i + j * WARPS < parts) missing |= 1u << j;
             }
-            do {
-                there = true;
+            while (__any_sync(~0u, missing)) {
 #pragma unroll
-                for (int j = 0; j < AT_ONCE; ++j) {
-                    const i64 part = base + (i64)(i + j * WARPS) * QUERIES;
-                    const bool exists = i + j * WARPS < parts;
-                    weight[j] = {__float_as_uint(NEVER), 0, true};
-                    if (exists) weight[j] = look(at.p.weights + part * 2, flag);
-                    there &= weight[j].there;
-#pragma unroll
-                    for (int n = 0; n < N; ++n) {
-                        const int d = n * 64 + at.lane * 2;
-                        number[j][n] = {0, 0, true};
-                        if (exists && d < HEAD_DIM)
-                            number[j][n] = look(at.p.partial + part * HEAD_DIM + d, flag);
-                        there &= number[j][n].there;
+                for (int j = 0; j < AT_ONCE; ++j)
+                    if (missing >> j & 1) {
+                        const i64 part = base + (i64)(i + j * WARPS) * QUERIES;
+                        weight[j] = look_pair(at.p.weights + part * 2);
+                        number[j] = look(at.p.partial + part * HEAD_DIM + d);
                     }
-                }
-            } while (!there);
-            __syncwarp();
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; ++j)
+                    if (there(weight[j]) && there(number[j])) missing &= ~(1u << j);
+            }
             float top = most;
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; ++j) top = fmaxf(top, __uint_as_float(weight[j].first));
+            for (int j = 0; j < AT_ONCE; ++j) top = fmaxf(top, __uint_as_float(weight[j].x));
             const float shift = top == NEVER ? 0.f : top;
             const float old = power_of_two(most - shift);
             most = top;
             sum *= old;
 #pragma unroll
-            for (int n = 0; n < N; ++n) {
-                out[n][0] *= old;
-                out[n][1] *= old;
-            }
+            for (int n = 0; n < 4; ++n) out[n] *= old;
 #pragma unroll
             for (int j = 0; j < AT_ONCE; ++j) {
-                const float factor = power_of_two(__uint_as_float(weight[j].first) - shift);
-                sum += factor * __uint_as_float(weight[j].second);
-#pragma unroll
-                for (int n = 0; n < N; ++n) {
-                    out[n][0] += factor * __uint_as_float(number[j][n].first);
-                    out[n][1] += factor * __uint_as_float(number[j][n].second);
-                }
+                const float factor = power_of_two(__uint_as_float(weight[j].x) - shift);
+                sum += factor * __uint_as_float(weight[j].y);
+                out[0] += factor * __uint_as_float(number[j].x);
+                out[1] += factor * __uint_as_float(number[j].y);
+                out[2] += factor * __uint_as_float(number[j].z);
+                out[3] += factor * __uint_as_float(number[j].w);
             }
         }
         float* mine = table + at.warp * STRIDE;
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const int d = n * 64 + at.lane * 2;
-            if (d < HEAD_DIM) *(float2*)(mine + d) = make_float2(out[n][0], out[n][1]);
-        }
+        if (4 * at.lane < HEAD_DIM) *(Four*)(mine + d) = {out[0], out[1], out[2], out[3]};
         if (at.lane == 0) *(float2*)(mine + HEAD_DIM) = make_float2(most, sum);
         meet<THREADS>();
         if (threadIdx.x < HEAD_DIM / 2) {
             float top = NEVER, whole = 0, low = 0, high = 0;
+#pragma unroll
             for (int w = 0; w < WARPS; ++w) top = fmaxf(top, table[w * STRIDE + HEAD_DIM]);
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) {
                 const float* from = table + w * STRIDE;
-                const float factor = power_of_two(from[HEAD_DIM] - top);
-                whole += factor * from[HEAD_DIM + 1];
-                low += factor * from[2 * threadIdx.x];
-                high += factor * from[2 * threadIdx.x + 1];
+                const float2 weight = *(const float2*)(from + HEAD_DIM);
+                const float2 pair = *(const float2*)(from + 2 * threadIdx.x);
+                const float factor = power_of_two(weight.x - top);
+                whole += factor * weight.y;
+                low += factor * pair.x;
+                high += factor * pair.y;
             }
-            send(at.p.attended + (row * QUERY_WIDTH + head * HEAD_DIM) / 2 + threadIdx.x,
-                 narrow_pair(__fdividef(low, whole), __fdividef(high, whole)), flag);
+            send(out_at + row * QUERY_WIDTH + head * HEAD_DIM + 2 * threadIdx.x,
+                 narrow_pair(__fdividef(low, whole), __fdividef(high, whole)));
         }
     }
     meet<THREADS>();

@@ -9,8 +9,7 @@ __device__ __forceinline__ void prefer(float& best, int& index, float other, int
     }
 }
 
-// The last block to finish compares all blocks' candidates, leaves the counters at zero, and moves
-// the flags on.
+// The last block to finish compares all blocks' candidates, and leaves the state for the next step.
 __device__ __forceinline__ void choose(const Here& at, Finish& logits) {
     float* table = (float*)(at.shared + PARTS_AT);
     meet<THREADS>();
@@ -41,7 +40,7 @@ __device__ __forceinline__ void choose(const Here& at, Finish& logits) {
     u32* finished = (u32*)(at.shared + SQUARES_AT);
     if (threadIdx.x == 0) {
         __threadfence();
-        *finished = atomicAdd(at.p.counters + (COUNTERS - 1) * COUNTER_STRIDE, 1u);
+        *finished = atomicAdd(at.p.state, 1u);
         __threadfence();
     }
     meet<THREADS>();
@@ -59,9 +58,12 @@ __device__ __forceinline__ void choose(const Here& at, Finish& logits) {
                    __shfl_xor_sync(~0u, index, step));
         if (at.lane == 0) {
             at.p.choices[at.warp] = index;
-            if (at.p.last && at.warp == at.rows - 1) *at.p.last = index;
+            if (at.p.last && at.ends && at.warp == at.rows - 1) *at.p.last = index;
         }
     }
-    for (int i = threadIdx.x; i < COUNTERS; i += THREADS) at.p.counters[i * COUNTER_STRIDE] = 0;
-    if (threadIdx.x == 0) at.p.counters[COUNTERS * COUNTER_STRIDE] = at.origin + LAYERS + 1;
+    if (threadIdx.x == 0) {
+        at.p.state[0] = 0;
+        at.p.state[1] = at.third(LAYERS);
+        at.p.state[2] = at.rows;
+    }
 }

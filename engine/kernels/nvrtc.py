@@ -55,7 +55,7 @@ def load_kernel(
     """
     torch.cuda.current_stream()  # the driver's context exists from here on
     major, minor = torch.cuda.get_device_capability()
-    image = cached_image(source, f"sm_{major}{minor}", constants)
+    image = cached_image(source, f"sm_{major}{minor}" + ("a" if major >= 9 else ""), constants)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _check(_driver().cuModuleLoadData(ctypes.byref(module), image))
     _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))

@@ -3,130 +3,219 @@
 #include "shape.cuh"
 
 constexpr int slots_of(int width) { return (width + SLOT_COLUMNS - 1) / SLOT_COLUMNS; }
-constexpr int HELD = slots_of(HIDDEN > QUERY_WIDTH ? HIDDEN : QUERY_WIDTH);
-constexpr int AHEAD = 4;  // slots of a wider vector that are read before they are needed
-
-// Columns of a row that this lane multiplies: 8 in each half of its warp's part of a slot.
-__device__ __forceinline__ int column_of(const Here& at, int half_slot) {
-    return half_slot / 2 * SLOT_COLUMNS + at.warp * 64 + half_slot % 2 * 32 + at.t * 8;
-}
 
 __device__ __forceinline__ float squares(u32 pair) {
     const float low = widen_low(pair), high = widen_high(pair);
     return low * low + high * high;
 }
 __device__ __forceinline__ u32 scaled(u32 pair, u32 weight, float factor) {
-    const u32 unit = narrow_pair(widen_low(pair) * factor, widen_high(pair) * factor);
-    return narrow_pair(widen_low(unit) * widen_low(weight), widen_high(unit) * widen_high(weight));
+    return times_pair(narrow_pair(widen_low(pair) * factor, widen_high(pair) * factor), weight);
 }
 
-// The lane's part of row g as other blocks send it; zeros where the row is not live. The lanes of a
-// warp have all rows between them, so that many rows cost no more instructions than one. Where pairs
-// are not there yet, the lane looks at one of them until it comes: waiting must stay cheap for the
-// memory system.
-__device__ __forceinline__ void receive_columns(const Here& at, const u64* row, int width, u32 flag,
-                                                Quad (&x)[2 * HELD]) {
-    const u64* missing;
-    do {
-        missing = nullptr;
+// The vectors that a warp multiplies: of every row the same 64 columns in each slot, which it
+// receives for itself. Eight lanes share a row, four rows a pass, so that many rows cost few
+// more instructions than one.
+struct Desk {
+    static constexpr int N = PASSES * HELD;
+    Quad x[N], weight[HELD];  // of row `row(n / HELD)`, slot n % HELD
+
+    static __device__ int row(const Here& at, int pass) { return pass * 4 + at.lane / 8; }
+    static __device__ int column(const Here& at, int slot) {
+        return slot * SLOT_COLUMNS + at.warp * 64 + at.lane % 8 * 8;
+    }
+    // Asks for the weights of the norm.
+    __device__ __forceinline__ void fetch(const Here& at, const u16* norm) {
 #pragma unroll
-        for (int i = 0; i < 2 * HELD; ++i) {
-            const int column = column_of(at, i);
-            x[i] = {0, 0, 0, 0};
-            if (at.g < at.rows && column < width) {
-                const u64* from = row + column / 2;
-                const Two a = look(from, flag), b = look(from + 2, flag);
-                x[i] = {a.first, a.second, b.first, b.second};
-                if (!a.there) missing = from;
-                if (!b.there) missing = from + 2;
+        for (int slot = 0; slot < HELD; ++slot) {
+            weight[slot] = {0, 0, 0, 0};
+            if (column(at, slot) < HIDDEN) weight[slot] = load_l2(norm + column(at, slot));
+        }
+    }
+    __device__ __forceinline__ void embed(const Here& at) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int r = row(at, n / HELD), c = column(at, n % HELD);
+            x[n] = {0, 0, 0, 0};
+            if (r < at.rows && c < HIDDEN) x[n] = load_l2(at.embedded(r) + c);
+        }
+    }
+    __device__ __forceinline__ void receive_rows(const Here& at, const u16* sent, int width) {
+        auto from = [&](int n) {
+            return sent + row(at, n / HELD) * width + column(at, n % HELD);
+        };
+        u32 missing = 0;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            x[n] = {0, 0, 0, 0};
+            if (row(at, n / HELD) < at.rows && column(at, n % HELD) < width) {
+                missing |= 1u << n;
+                x[n] = look(from(n));
             }
         }
-        if (missing)
-            while (!look(missing, flag).there) {
+        receive(x, missing, from);
+    }
+    // RMS norm of the rows that all warps hold in pieces.
+    __device__ __forceinline__ void normalise(const Here& at) {
+        float* table = (float*)(at.shared + SQUARES_AT);
+#pragma unroll
+        for (int pass = 0; pass < PASSES; ++pass) {
+            float sum = 0;
+#pragma unroll
+            for (int slot = 0; slot < HELD; ++slot) {
+                const Quad& q = x[pass * HELD + slot];
+                sum += (squares(q.x) + squares(q.y)) + (squares(q.z) + squares(q.w));
             }
-    } while (missing);
-    __syncwarp();
-}
-
-// RMS norm of the rows that all warps hold in pieces.
-__device__ __forceinline__ void normalise(const Here& at, const Quad (&weight)[2 * HELD],
-                                          Quad (&x)[2 * HELD]) {
-    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 2 * HELD; ++i)
-        sum += squares(x[i].x) + squares(x[i].y) + squares(x[i].z) + squares(x[i].w);
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    float* table = (float*)(at.shared + SQUARES_AT);
-    if (at.t == 0) table[at.warp * 8 + at.g] = sum;
-    meet<THREADS>();
-    sum = 0;
+            for (int step = 1; step < 8; step <<= 1) sum += __shfl_xor_sync(~0u, sum, step);
+            if (at.lane % 8 == 0) table[row(at, pass) * WARPS + at.warp] = sum;
+        }
+        meet<THREADS>();
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) sum += table[w * 8 + at.g];
-    const float factor = rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
+        for (int pass = 0; pass < PASSES; ++pass) {
+            const Four* sums = (const Four*)(table + row(at, pass) * WARPS);
+            const Four a = sums[0], b = sums[1];
+            const float sum = ((a.a + a.b) + (a.c + a.d)) + ((b.a + b.b) + (b.c + b.d));
+            const float factor = rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
 #pragma unroll
-    for (int i = 0; i < 2 * HELD; ++i)
-        x[i] = {scaled(x[i].x, weight[i].x, factor), scaled(x[i].y, weight[i].y, factor),
-                scaled(x[i].z, weight[i].z, factor), scaled(x[i].w, weight[i].w, factor)};
-}
+            for (int slot = 0; slot < HELD; ++slot) {
+                Quad& q = x[pass * HELD + slot];
+                const Quad& w = weight[slot];
+                q = {scaled(q.x, w.x, factor), scaled(q.y, w.y, factor), scaled(q.z, w.z, factor),
+                     scaled(q.w, w.w, factor)};
+            }
+        }
+    }
+    // From the lanes that received to those that multiply: 32 columns, half of a slot, at a time.
+    // Rows that are not there get the last one's numbers, and no one looks at their results.
+    __device__ __forceinline__ void deal(const Here& at, Quad (&held)[2 * HELD]) const {
+        const u32 desk = shared_address(at.shared + DESK_AT) + at.warp * MAX_ROWS * DESK_STRIDE;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int r = row(at, n / HELD);
+            if (r < MAX_ROWS)
+                store_shared(desk + r * DESK_STRIDE + n % HELD * 128 + at.lane % 8 * 16, x[n]);
+        }
+        __syncwarp();
+        const u32 mine = desk + min(at.lane % 8, at.rows - 1) * DESK_STRIDE + at.lane / 8 * 16;
+#pragma unroll
+        for (int i = 0; i < 2 * HELD; ++i) load_matrices(held[i], mine + i * 64);
+        __syncwarp();
+    }
+};
 
 // Two accumulators, so that one product need not wait for the one before.
 struct Sum {
     float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 };
 
-// The ring's next slot, columns `slot` * 512 and on of a tile, times the lane's part of x.
-__device__ __forceinline__ void multiply_slot(const Here& at, Ring& ring, int slot, int width,
-                                              const Quad& x0, const Quad& x1, Sum& sum) {
-    ring.wait_filled();
-    if (slot * SLOT_COLUMNS + at.warp * 64 < width) {
-        const u32 from = ring.address() + at.g * ROW_STRIDE + at.warp * 128 + at.t * 16;
-        const Quad low0 = load_shared(from), high0 = load_shared(from + 8 * ROW_STRIDE);
-        const Quad low1 = load_shared(from + 64), high1 = load_shared(from + 8 * ROW_STRIDE + 64);
-        multiply(sum.even, low0.x, high0.x, low0.y, high0.y, x0.x, x0.y);
-        multiply(sum.odd, low0.z, high0.z, low0.w, high0.w, x0.z, x0.w);
-        multiply(sum.even, low1.x, high1.x, low1.y, high1.y, x1.x, x1.y);
-        multiply(sum.odd, low1.z, high1.z, low1.w, high1.w, x1.z, x1.w);
+// A warp's part of a slot: 16 rows by 64 columns.
+struct Weights {
+    Quad columns[4];  // 16 each
+
+    __device__ __forceinline__ void load(const Here& at, const Ring& ring) {
+        ring.wait_filled();
+        const u32 from =
+            ring.address() + at.lane % 16 * ROW_STRIDE + at.warp * 128 + at.lane / 16 * 16;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) load_matrices(columns[i], from + i * 32);
     }
-    ring.release();
-    ring.advance();
-}
+    __device__ __forceinline__ void multiply_by(const Quad& x0, const Quad& x1, Sum& sum) const {
+        multiply(sum.even, columns[0], x0.x, x0.y);
+        multiply(sum.odd, columns[1], x0.z, x0.w);
+        multiply(sum.even, columns[2], x1.x, x1.y);
+        multiply(sum.odd, columns[3], x1.z, x1.w);
+    }
+};
 
-// A tile times the vectors that are held.
-__device__ __forceinline__ void multiply_held(const Here& at, Ring& ring, int width,
-                                              const Quad (&x)[2 * HELD], Sum& sum) {
+// N slots of a tile times the lane's part of the vectors. All are read before the first is
+// multiplied, for a read takes as long as three products. Columns beyond the row hold leftovers,
+// and their vectors zeros.
+template <int N>
+__device__ __forceinline__ void multiply_slots(const Here& at, Ring& ring, const Quad* x, Sum& sum) {
+    Weights weights[N];
+    Ring next = ring;
 #pragma unroll
-    for (int slot = 0; slot < HELD; ++slot)
-        if (slot * SLOT_COLUMNS < width)
-            multiply_slot(at, ring, slot, width, x[2 * slot], x[2 * slot + 1], sum);
-}
-
-// The lane's part of AHEAD slots of a gated row; zeros beyond it and where the row is not live.
-__device__ __forceinline__ void load_columns(const Here& at, const u16* row, bool live, int first,
-                                             Quad (&x)[2 * AHEAD]) {
+    for (int i = 0; i < N; ++i) {
+        weights[i].load(at, next);
+        next.advance();
+    }
 #pragma unroll
-    for (int i = 0; i < 2 * AHEAD; ++i) {
-        const int column = column_of(at, 2 * first + i);
-        x[i] = {0, 0, 0, 0};
-        if (live && column < INTER) x[i] = load_l2(row + column);
+    for (int i = 0; i < N; ++i) {
+        weights[i].multiply_by(x[2 * i], x[2 * i + 1], sum);
+        ring.release();
+        ring.advance();
     }
 }
 
-// A tile times vectors that are too wide to be held: read as they are needed.
-__device__ __forceinline__ void multiply_wide(const Here& at, Ring& ring, const u16* row, bool live,
-                                              Sum& sum) {
-    Quad x[2 * AHEAD], next[2 * AHEAD];
-    load_columns(at, row, live, 0, x);
-#pragma unroll 1
-    for (int first = 0; first < slots_of(INTER); first += AHEAD) {
-        load_columns(at, row, live, first + AHEAD, next);
+// Vectors that are too wide to be held: received four slots at a time, the next four while these
+// are multiplied. A lane has one slot and 8 columns of it, of every row.
+struct Wide {
+    Quad x[MAX_ROWS];
+
+    static __device__ int column(const Here& at, int group) {
+        return (group * 4 + at.lane / 8) * SLOT_COLUMNS + at.warp * 64 + at.lane % 8 * 8;
+    }
+    // Waits until something is there, for looking loads the memory system.
+    static __device__ __forceinline__ void wait(const Here& at, const u16* sent) {
+        if (at.lane == 0 && column(at, 0) < INTER)
+            while (!there(look(sent + column(at, 0)))) {
+            }
+        __syncwarp();
+    }
+    __device__ __forceinline__ void ask(const Here& at, const u16* sent, int group) {
+        const bool has = column(at, group) < INTER;
+        const u16* from = sent + column(at, group);
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            if (first + i < slots_of(INTER))
-                multiply_slot(at, ring, first + i, INTER, x[2 * i], x[2 * i + 1], sum);
-            x[2 * i] = next[2 * i];
-            x[2 * i + 1] = next[2 * i + 1];
+        for (int r = 0; r < MAX_ROWS; ++r) {
+            x[r] = {0, 0, 0, 0};
+            if (has && r < at.rows) x[r] = look(from + r * INTER);
         }
+    }
+    __device__ __forceinline__ void settle(const Here& at, const u16* sent, int group) {
+        const u16* from = sent + column(at, group);
+        while (true) {
+            bool absent = false;
+#pragma unroll
+            for (int r = 0; r < MAX_ROWS; ++r) absent |= !there(x[r]);
+            if (!__any_sync(~0u, absent)) break;
+#pragma unroll
+            for (int r = 0; r < MAX_ROWS; ++r)
+                if (!there(x[r])) x[r] = look(from + r * INTER);
+        }
+    }
+    // To the lanes that multiply: 32 columns, half of a slot, at a time.
+    __device__ __forceinline__ void put(u32 desk, const Here& at) const {
+#pragma unroll
+        for (int r = 0; r < MAX_ROWS; ++r)
+            store_shared(desk + r * DESK_STRIDE + at.lane * 16, x[r]);
+        __syncwarp();
+    }
+};
+__device__ __forceinline__ void multiply_wide(const Here& at, Ring& ring, const u16* sent, Sum& sum) {
+    constexpr int ALL = slots_of(INTER);
+    const u32 desk = shared_address(at.shared + DESK_AT) + at.warp * MAX_ROWS * DESK_STRIDE;
+    const u32 mine = desk + min(at.lane % 8, at.rows - 1) * DESK_STRIDE + at.lane / 8 * 16;
+    Wide wide;
+    Wide::wait(at, sent);
+    wide.ask(at, sent, 0);
+#pragma unroll 1
+    for (int group = 0; 4 * group < ALL; ++group) {
+        wide.settle(at, sent, group);
+        wide.put(desk, at);
+        wide.ask(at, sent, group + 1);
+#pragma unroll 1
+        for (int pair = 0; pair < 2; ++pair) {
+            const int first = 4 * group + 2 * pair;
+            if (first >= ALL) break;
+            Quad x[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) load_matrices(x[i], mine + pair * 256 + i * 64);
+            if (ALL % 2 && first + 1 == ALL)
+                multiply_slots<1>(at, ring, x, sum);
+            else
+                multiply_slots<2>(at, ring, x, sum);
+        }
+        __syncwarp();
     }
 }
 
@@ -134,7 +223,6 @@ __device__ __forceinline__ void multiply_wide(const Here& at, Ring& ring, const 
 // and tokens 2t, 2t + 1, the others to row g + 8; in the gated part row g is a gate and g + 8 its up.
 struct Finish {
     Kind kind;
-    u32 flag;
     u16 offset[2], before[4];        // what is added: bits, for a conversion would wait for them
     float best[2] = {NEVER, NEVER};  // the head's greatest logits; of equals, the lowest index
     int index[2] = {0x7fffffff, 0x7fffffff};
@@ -165,50 +253,55 @@ struct Finish {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int r = i < 2 ? row : below, m = min(2 * at.t + (i & 1), at.rows - 1);
-            const u64* stream = kind == OUTPUT ? at.p.hidden : at.p.middle;
-            const u16* from = (const u16*)(stream + (m * HIDDEN + r) / 2) + (r & 1);
-            before[i] = load_l2_16(kind == OUTPUT && l == 0 ? at.embedded(m) + r : from);
+            const u16* stream = kind == DOWN ? at.middle_of(l) : at.hidden_of(l - 1);
+            const u16* from = kind == OUTPUT && l == 0 ? at.embedded(m) : stream + m * HIDDEN;
+            before[i] = load_l2_16(from + r);
         }
     }
     __device__ __forceinline__ float added(float total, int i) const {
         return rounded(total + widen(offset[i / 2]));
     }
 
-    __device__ __forceinline__ void store(const Here& at, int tile, const float (&total)[4]) {
+    __device__ __forceinline__ void store(const Here& at, int l, int tile,
+                                          const float (&total)[4]) {
         if (kind == GATE_UP)
-            store_gated(at, tile, total);
+            send_gated(at, l, tile, total);
         else if (kind == HEAD)
             store_logits(at, tile, total);
         else
-            send_rows(at, tile, total);
+            send_rows(at, l, tile, total);
     }
 
     // bf16(product + bias), plus the block's own part of the residual stream.
-    __device__ __forceinline__ void send_rows(const Here& at, int tile, const float (&total)[4]) {
+    __device__ __forceinline__ void send_rows(const Here& at, int l, int tile,
+                                              const float (&total)[4]) {
         const Share rows = at.rows_of(kind);
         const int width = kind == QKV ? QKV_ROWS : HIDDEN;
-        u64* out = kind == QKV ? at.p.qkv : kind == OUTPUT ? at.p.middle : at.p.hidden;
+        u16* out = kind == QKV ? at.qkv_of(l) : kind == OUTPUT ? at.middle_of(l) : at.hidden_of(l);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
+            if (MAX_ROWS == 1 && i % 2) continue;
             const float mine = added(total[i], i) + (kind == QKV ? 0.f : widen(before[i]));
             const float next = __shfl_down_sync(~0u, mine, 4);
             const int r = tile * 16 + at.g + (i & 2) * 4, m = 2 * at.t + (i & 1);
             if (at.g % 2 == 0 && r < rows.count && m < at.rows)
-                send(out + (m * width + rows.first + r) / 2, narrow_pair(mine, next), flag);
+                send(out + m * width + rows.first + r, narrow_pair(mine, next));
         }
     }
 
     // silu(gate) * up.
-    __device__ __forceinline__ void store_gated(const Here& at, int tile,
-                                                const float (&total)[4]) {
+    __device__ __forceinline__ void send_gated(const Here& at, int l, int tile,
+                                               const float (&total)[4]) {
         const int pair = tile * 8 + at.g;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
+            if (MAX_ROWS == 1 && i) continue;
             const int m = 2 * at.t + i;
-            if (pair >= at.pairs.count || m >= at.rows) continue;
             const float gate = added(total[i], i), up = added(total[i + 2], i + 2);
             const float silu = rounded(__fdividef(gate, 1.f + __expf(-gate)));
-            at.p.gated[m * INTER + at.pairs.first + pair] = narrow(silu * up);
+            const float mine = silu * up, next = __shfl_down_sync(~0u, mine, 4);
+            if (at.g % 2 == 0 && pair < at.pairs.count && m < at.rows)
+                send(at.gated_of(l) + m * INTER + at.pairs.first + pair, narrow_pair(mine, next));
         }
     }
 

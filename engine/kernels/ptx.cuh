@@ -28,6 +28,12 @@ __device__ __forceinline__ u32 narrow_pair(float low, float high) {
     return pair;
 }
 __device__ __forceinline__ u16 narrow(float value) { return (u16)narrow_pair(value, 0.f); }
+// Two products, each rounded as one.
+__device__ __forceinline__ u32 times_pair(u32 a, u32 b) {
+    u32 pair;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
 __device__ __forceinline__ float rounded(float value) { return widen(narrow(value)); }
 
 // ---- memory --------------------------------------------------------------------------------
@@ -53,6 +59,11 @@ __device__ __forceinline__ float load_l2_float(const void* pointer) {
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(pointer));
     return value;
 }
+__device__ __forceinline__ u32 load_l2_32(const void* pointer) {
+    u32 value;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(pointer));
+    return value;
+}
 __device__ __forceinline__ i64 load_l2_64(const void* pointer) {
     i64 value;
     asm volatile("ld.global.cg.s64 %0, [%1];" : "=l"(value) : "l"(pointer));
@@ -61,12 +72,10 @@ __device__ __forceinline__ i64 load_l2_64(const void* pointer) {
 __device__ __forceinline__ void prefetch(const void* pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
-__device__ __forceinline__ Quad load_shared(u32 address) {
-    Quad q;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
-                 : "r"(address));
-    return q;
+__device__ __forceinline__ void store_shared(u32 address, const Quad& q) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(q.x), "r"(q.y),
+                 "r"(q.z), "r"(q.w)
+                 : "memory");
 }
 __device__ __forceinline__ void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
@@ -93,6 +102,10 @@ __device__ __forceinline__ void multiply(float (&c)[4], u32 a0, u32 a1, u32 a2, 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+__device__ __forceinline__ void multiply(float (&c)[4], const Quad& a, u32 b0, u32 b1) {
+    multiply(c, a.x, a.y, a.z, a.w, b0, b1);
+}
+
 // ---- barriers in shared memory, and the copies that complete on them -----------------------
 
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
@@ -114,6 +127,23 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
         "r"(parity)
         : "memory");
 }
+// For those who are in no hurry.
+__device__ __forceinline__ void barrier_wait_idly(u32 barrier, u32 parity) {
+    u32 done = 0;
+    while (true) {
+        asm volatile(
+            "{\n"
+            ".reg .pred p;\n"
+            "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n"
+            "}\n"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+        if (done) break;
+        asm volatile("nanosleep.u32 500;");
+    }
+}
 __device__ __forceinline__ u64 stream_once_policy() {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -132,46 +162,85 @@ __device__ __forceinline__ void arrive_when_copied(u32 barrier) {
 
 // ---- between blocks of the grid ------------------------------------------------------------
 
-__device__ __forceinline__ void add_release(u32* counter) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+// What a block sends to others, 32 bits at a time, says by itself that it is there: before, the word
+// is ABSENT, which no result is (a conversion or an operation gives another NaN). Neither side waits
+// for a fence, and 16 bytes bring 8 numbers.
+constexpr u32 ABSENT = 0xffffffffu;
+
+__device__ __forceinline__ void send(void* to, u32 word) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
-__device__ __forceinline__ u32 load_acquire(const u32* counter) {
-    u32 value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-    return value;
+__device__ __forceinline__ void send_two(void* to, float first, float second) {
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1,%2};" ::"l"(to), "f"(first), "f"(second)
+                 : "memory");
+}
+__device__ __forceinline__ void send_absent(void* to) {  // 16 bytes
+    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%1,%1,%1};" ::"l"(to), "r"(ABSENT)
+                 : "memory");
+}
+__device__ __forceinline__ u32 look_word(const void* from) {
+    u32 word;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+    return word;
+}
+struct alignas(8) Pair {
+    u32 x, y;
+};
+__device__ __forceinline__ Pair look_pair(const void* from) {
+    Pair p;
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(p.x), "=r"(p.y)
+                 : "l"(from)
+                 : "memory");
+    return p;
+}
+__device__ __forceinline__ Quad look(const void* from) {
+    Quad q;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+                 : "l"(from)
+                 : "memory");
+    return q;
+}
+__device__ __forceinline__ bool there(const Pair& p) { return p.x != ABSENT && p.y != ABSENT; }
+__device__ __forceinline__ bool there(const Quad& q) {
+    return q.x != ABSENT && q.y != ABSENT && q.z != ABSENT && q.w != ABSENT;
+}
+// Looks at the words that bits of `missing` stand for until all are there: `from` gives the place of
+// the n-th, x[n] what was seen of it last. The lanes of a warp stay together, for a warp that comes
+// out of such a loop in pieces stays in pieces.
+template <int N, class From>
+__device__ __forceinline__ void receive(Quad (&x)[N], u32 missing, From from) {
+    while (true) {
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+            if ((missing >> n & 1) && there(x[n])) missing &= ~(1u << n);
+        const u32 waiting = __ballot_sync(~0u, missing);
+        if (!waiting) break;
+        // Looking loads the memory system: of many rows only one word is watched.
+        if (MAX_ROWS > 1) {
+            if ((threadIdx.x & 31) == __ffs(waiting) - 1) {
+                const void* first = from(__ffs(missing) - 1);
+                while (!there(look(first))) {
+                }
+            }
+            __syncwarp();
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+            if (missing >> n & 1) x[n] = look(from(n));
+    }
 }
 
-// Numbers for other blocks travel with a flag, {number, flag} in 8 bytes that are written at once:
-// who finds the flag has the number, and neither side waits for a fence. The flag is the layer's
-// own, so that what lies there from the layer before is not taken for it.
-__device__ __forceinline__ void send(u64* to, u32 number, u32 flag) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1,%2};" ::"l"(to), "r"(number), "r"(flag));
+// ---- registers, from one group of four warps to others -------------------------------------
+
+template <int COUNT>
+__device__ __forceinline__ void keep_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-__device__ __forceinline__ void send_two(u64* to, u32 first, u32 second, u32 flag) {
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%3,%2,%3};" ::"l"(to), "r"(first),
-                 "r"(second), "r"(flag));
-}
-struct Two {
-    u32 first, second;
-    bool there;
-};
-__device__ __forceinline__ Two look(const u64* from, u32 flag) {
-    u32 a, b, c, d;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                 : "l"(from));
-    return {a, c, b == flag && d == flag};
-}
-struct One {
-    u32 number;
-    bool there;
-};
-__device__ __forceinline__ One look_at(const u64* from, u32 flag) {
-    u32 number, found;
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];"
-                 : "=r"(number), "=r"(found)
-                 : "l"(from));
-    return {number, found == flag};
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
 // ---- within a block ------------------------------------------------------------------------

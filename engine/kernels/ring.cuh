@@ -6,12 +6,17 @@
 #pragma once
 #include "ptx.cuh"
 
-constexpr int WARPS = 8;      // that compute
+constexpr int WARPS = 8;       // that compute
 constexpr int REQUESTERS = 4;  // warps beside them, for a quarter of each slot
+constexpr int FORGETTERS = 4;  // and those of forgetting.cuh, one group for their registers
 constexpr int SLOT_COLUMNS = 512;
-// 64 bytes beyond the row: two rows 8 lanes read at once then lie in different banks.
-constexpr int ROW_STRIDE = SLOT_COLUMNS * 2 + 64;
-constexpr int SLOT_BYTES = 16 * ROW_STRIDE;
+// 16 bytes beyond the row: the eight rows that are read at once then lie in different banks.
+constexpr int ROW_STRIDE = SLOT_COLUMNS * 2 + 16;
+constexpr int BLOCK = 32;                           // positions of one attention block
+constexpr int POSITION_STRIDE = HEAD_DIM * 2 + 16;  // of a key or value
+constexpr int SLOT_BYTES = 16 * ROW_STRIDE > 2 * BLOCK * POSITION_STRIDE
+                               ? 16 * ROW_STRIDE
+                               : 2 * BLOCK * POSITION_STRIDE;
 
 struct Ring {
     u32 data, full, empty;  // addresses: slots, one barrier a slot for "filled" and for "read"
@@ -36,11 +41,11 @@ struct Ring {
             ++turn;
         }
     }
-    // For the requesting warp: a free slot, and at most WINDOW slots under way. More would queue
-    // in the memory system, and what the other warps read from the L2 cache would wait behind.
-    __device__ __forceinline__ void acquire() const {
+    // For a requesting warp: a free slot, and at most `window` slots under way. More would queue in
+    // the memory system, and what the other warps read from the L2 cache would wait behind.
+    __device__ __forceinline__ void acquire(int window) const {
         barrier_wait(empty + 8 * slot, (turn & 1) ^ 1);
-        int before = slot - WINDOW;
+        int before = slot - window;
         u32 when = turn;
         if (before < 0) {
             before += SLOTS;

@@ -1,25 +1,22 @@
 // What the step is compiled for, and what every part of it knows.
 //
 // Per shape: LAYERS HIDDEN INTER HEADS KV_HEADS HEAD_DIM VOCABULARY MAX_ROWS, the flags QK_NORM
-// QKV_BIASED OUTPUT_BIASED MLP_BIASED, and for the device SLOTS WINDOW SHARED_BYTES.
+// QKV_BIASED OUTPUT_BIASED MLP_BIASED, and for the device SLOTS WINDOW WINDOW_EASE
+// SHARED_BYTES.
 #pragma once
 #include "ring.cuh"
 
 constexpr int GROUP = HEADS / KV_HEADS;
 constexpr int QUERY_WIDTH = HEADS * HEAD_DIM;
 constexpr int QKV_ROWS = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
-constexpr int BLOCK = 32;                           // positions of one attention block
-constexpr int POSITION_STRIDE = HEAD_DIM * 2 + 16;  // of a key or value in its slot
-constexpr int QUERY_STRIDE = HEAD_DIM + 8;          // of a query in shared memory, in numbers
+constexpr int QUERY_STRIDE = HEAD_DIM + 8;                // of a query in shared memory, in numbers
 constexpr int PAIR_TILES = (MAX_ROWS * GROUP + 31) / 32;  // pairs of 16 queries
 constexpr int QUERIES = PAIR_TILES * 32;
 constexpr int THREADS = WARPS * 32;  // that compute
-constexpr int COUNTERS = LAYERS + 1;
-constexpr int COUNTER_STRIDE = 8;
+constexpr int PASSES = (MAX_ROWS + 3) / 4;  // of four rows that a warp receives at a time
 constexpr float LOG2_E = 1.4426950408889634f;
 #define NEVER __int_as_float(0xff800000)  // minus infinity
 
-static_assert(2 * BLOCK * POSITION_STRIDE <= SLOT_BYTES, "keys of a block do not fit a slot");
 static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 128, "head size");
 static_assert(HIDDEN % 8 == 0 && INTER % 8 == 0 && QUERY_WIDTH % 8 == 0, "16-byte rows");
 static_assert(MAX_ROWS <= 8, "one tile of columns");
@@ -43,28 +40,39 @@ struct Step {
     const u16 *small, *embedding, *head, *cosines, *sines;
     const i64 *tokens, *rows, *start;
     i64 *choices, *last;
-    u16 *cache, *gated, *logits;
-    // Sent with flags: pairs of bf16 [8, width / 2], and floats [KV_HEADS, splits, QUERIES,
-    // HEAD_DIM] with maximum and sum [.., 2].
-    u64 *hidden, *middle, *qkv, *attended, *partial, *weights;
+    u16 *cache, *logits;
+    // Sent to other blocks, three of each, used in turn: bf16 [8, width], and floats [KV_HEADS,
+    // splits, QUERIES, HEAD_DIM] with maximum and sum [.., 2].
+    u16 *hidden, *middle, *qkv, *attended, *gated;
+    float *partial, *weights;
     float* candidate;  // [blocks, 8, 2]: logit, index (bits)
-    u32* counters;     // one a layer, one for the end, and the flags' origin
-    i64 capacity;
+    u32* state;        // blocks that have finished; `origin` and `rows_before`
+    i64 capacity, skip;  // skip: tokens that the launch before has done
     float eps, scale;
 };
 
 constexpr int up16(int bytes) { return (bytes + 15) / 16 * 16; }
 // Shared memory: the ring; parts of tiles that wait to be added, which attention uses between two
-// products; queries; tables.
+// products; a desk for the vectors of the next product or, in attention, queries; tables.
 constexpr int PART_BUFFERS = 4;
 constexpr int PART_BYTES = WARPS * 32 * 16;
 constexpr int PARTS_AT = SLOTS * SLOT_BYTES;
+// Slots of a vector that is held whole; and a row of a warp's columns of it, or of four slots of a
+// wider one, with 16 bytes beyond them, as in ROW_STRIDE.
+constexpr int HELD =
+    ((HIDDEN > QUERY_WIDTH ? HIDDEN : QUERY_WIDTH) + SLOT_COLUMNS - 1) / SLOT_COLUMNS;
+constexpr int DESK_STRIDE = (HELD > 4 ? HELD : 4) * 128 + 16;
+constexpr int DESK_BYTES = up16(WARPS * MAX_ROWS * DESK_STRIDE);
 constexpr int QUERIES_AT = PARTS_AT + PART_BUFFERS * PART_BYTES;
-constexpr int ROPE_AT = QUERIES_AT + up16(QUERIES * QUERY_STRIDE * 2);
+constexpr int DESK_AT = QUERIES_AT;
+constexpr int QUERY_BYTES = up16(QUERIES * QUERY_STRIDE * 2);
+constexpr int ROPE_AT = QUERIES_AT + (DESK_BYTES > QUERY_BYTES ? DESK_BYTES : QUERY_BYTES);
 constexpr int SQUARES_AT = ROPE_AT + up16(2 * MAX_ROWS * HEAD_DIM * 2);
 constexpr int BARRIER_AT = SQUARES_AT + WARPS * 8 * 4;
 constexpr int PART_BARRIER_AT = BARRIER_AT + 16 * SLOTS;
-static_assert(PART_BARRIER_AT + 16 * PART_BUFFERS <= SHARED_BYTES, "shared memory");
+constexpr int FORGET_AT = PART_BARRIER_AT + 16 * PART_BUFFERS;
+constexpr int HURRY_AT = FORGET_AT + 16;
+static_assert(HURRY_AT + 16 <= SHARED_BYTES, "shared memory");
 
 // Rows of a matrix that a block owns; even, where pairs of them are sent.
 struct Share {
@@ -82,14 +90,32 @@ struct Here {
     const Step& p;
     char* shared;
     int rows, start;
-    u32 origin;            // of this step's flags
+    bool ends;             // with the last of the step's tokens
+    u32 origin;            // layers of the steps before, modulo 3
+    int rows_before;       // rows of the step before
     int warp, lane, g, t;  // g, t: row and column group of a lane in a fragment
     Share qkv, hidden, pairs, vocabulary;
 
-    __device__ Here(const Step& p, char* shared, int rows, int start, u32 origin)
-        : p(p), shared(shared), rows(rows), start(start), origin(origin), warp(threadIdx.x >> 5),
-          lane(threadIdx.x & 31), g((threadIdx.x & 31) >> 2), t(threadIdx.x & 3),
-          qkv(QKV_ROWS, 2), hidden(HIDDEN, 2), pairs(INTER), vocabulary(VOCABULARY) {}
+    __device__ Here(const Step& p, char* shared, int rows, int start, bool ends)
+        : p(p), shared(shared), rows(rows), start(start), ends(ends),
+          origin(load_l2_32(p.state + 1)), rows_before(load_l2_32(p.state + 2)),
+          warp(threadIdx.x >> 5), lane(threadIdx.x & 31), g((threadIdx.x & 31) >> 2),
+          t(threadIdx.x & 3),
+          qkv(QKV_ROWS, 2), hidden(HIDDEN, 2), pairs(INTER, 2), vocabulary(VOCABULARY) {}
+
+    // Which of the three of everything that is sent belongs to a layer.
+    __device__ __forceinline__ int third(int layer) const { return (origin + layer + 3) % 3; }
+    __device__ u16* hidden_of(int layer) const { return p.hidden + third(layer) * 8 * HIDDEN; }
+    __device__ u16* middle_of(int layer) const { return p.middle + third(layer) * 8 * HIDDEN; }
+    __device__ u16* qkv_of(int layer) const { return p.qkv + third(layer) * 8 * QKV_ROWS; }
+    __device__ u16* attended_of(int layer) const {
+        return p.attended + third(layer) * 8 * QUERY_WIDTH;
+    }
+    __device__ u16* gated_of(int layer) const { return p.gated + third(layer) * 8 * INTER; }
+    // Of the queries of a key head, from a share of the positions.
+    __device__ i64 part_of(int layer, int head, int share) const {
+        return ((i64)(third(layer) * KV_HEADS + head) * splits() + share) * QUERIES;
+    }
 
     __device__ int kv_head() const { return blockIdx.x % KV_HEADS; }
     __device__ int split() const { return blockIdx.x / KV_HEADS; }
@@ -104,18 +130,12 @@ struct Here {
     __device__ const u16* embedded(int row) const {
         return p.embedding + load_l2_64(p.tokens + row) * HIDDEN;
     }
+    // While the block waits for others, its weights shall not be in the way.
+    __device__ __forceinline__ void hurry(bool value) const {
+        if (threadIdx.x == 0) *(volatile u32*)(shared + HURRY_AT) = value;
+    }
+    __device__ __forceinline__ bool hurries() const { return *(volatile u32*)(shared + HURRY_AT); }
     __device__ const u16* small(int layer) const { return p.small + (i64)layer * SMALL; }
-    // Say that this block has done its part of a layer's gated vector; wait until all have.
-    __device__ __forceinline__ void arrive(int layer) const {
-        meet<THREADS>();
-        if (threadIdx.x == 0) add_release(p.counters + layer * COUNTER_STRIDE);
-    }
-    __device__ __forceinline__ void wait(int layer) const {
-        if (threadIdx.x == 0)
-            while (load_acquire(p.counters + layer * COUNTER_STRIDE) < gridDim.x) {
-            }
-        meet<THREADS>();
-    }
     __device__ Share rows_of(Kind kind) const {
         return kind == QKV ? qkv : kind == GATE_UP ? pairs : kind == HEAD ? vocabulary : hidden;
     }

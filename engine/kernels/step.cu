@@ -1,15 +1,16 @@
 // One step of a dense pre-norm decoder in one kernel: M <= MAX_ROWS tokens in, M choices out.
 //
 // Every block owns the same share of the rows of every matrix and walks through the layers with
-// the others. What a block computes it sends to all, each number with a flag; only the widest
-// vector, inside the feed-forward part, is passed on at a counter. Numbers are rounded to bf16
-// where Hugging Face models round. The result of a row does not depend on how many rows are in the
-// step: rows are columns of the matrix unit, and every order of summation is fixed.
+// the others. What a block computes it sends to all, who wait for nothing but the numbers themselves
+// (ptx.cuh). Numbers are rounded to bf16 where Hugging Face models round. The result of a row does
+// not depend on how many rows are in the step: rows are columns of the matrix unit, and every order
+// of summation is fixed.
 //
-// The code stands in one loop over all products, each part of it once: a layer's worth of code
-// must stay in the instruction cache.
+// Three kinds of warps share a block: some compute, some request what will be multiplied (ring.cuh),
+// and some clear away what was sent (forgetting.cuh).
 #include "attention.cuh"
 #include "choice.cuh"
+#include "forgetting.cuh"
 
 // Norms and biases of a layer come to the L2 cache, a line from each block.
 __device__ __forceinline__ void prefetch_small(const Here& at, int l) {
@@ -65,7 +66,8 @@ struct Place {
         return true;
     }
     __device__ __forceinline__ void request(Ring& ring, u64 policy) const {
-        ring.acquire();
+        const bool tall = kind() == GATE_UP || kind() == HEAD;
+        ring.acquire((at.hurries() ? WINDOW_EASE : WINDOW) + !tall);
         const u32 to = ring.address() + first_row() * ROW_STRIDE + at.lane * 16;
 #pragma unroll
         for (int r = 0; r < EACH; ++r)
@@ -98,7 +100,7 @@ __device__ __forceinline__ void request(const Here& at, Ring ring) {
         for (int block = at.split(); block < at.blocks(); block += at.splits()) {
             const int old = max(0, min(BLOCK, at.start - block * BLOCK));
             const i64 from = (i64)block * BLOCK * HEAD_DIM;
-            ring.acquire();
+            ring.acquire(WINDOW_EASE);
             copy_rows<HEAD_DIM>(ring.address(), at.cached(l, 0) + from, old, policy);
             copy_rows<HEAD_DIM>(ring.address() + BLOCK * POSITION_STRIDE, at.cached(l, 1) + from, old,
                                 policy);
@@ -108,84 +110,86 @@ __device__ __forceinline__ void request(const Here& at, Ring ring) {
     }
 }
 
+// One product of the warps that compute: its vectors received, its tiles sent on.
+template <Kind KIND>
+__device__ __forceinline__ void turn(const Here& at, Ring& ring, Adder& adder, Finish& finish,
+                                     int l) {
+    constexpr int WIDTH = width_of(KIND);
+    const int tiles = at.tiles_of(KIND);
+    finish.kind = KIND;
+    if (tiles && adder.mine(at)) finish.fetch(at, l, 0);  // long before it is needed
+    Quad x[2 * HELD];
+    if (KIND != DOWN) {
+        Desk desk;
+        if (KIND != OUTPUT)
+            desk.fetch(at, at.small(l) + (KIND == GATE_UP ? POST_NORM : INPUT_NORM));
+        if (KIND == QKV && l == 0)
+            desk.embed(at);
+        else
+            desk.receive_rows(at,
+                              KIND == OUTPUT    ? at.attended_of(l)
+                              : KIND == GATE_UP ? at.middle_of(l)
+                                                : at.hidden_of(l - 1),
+                              WIDTH);
+        if (KIND != OUTPUT) desk.normalise(at);
+        if (KIND == GATE_UP) Forgetting(at).allow(l);
+        desk.deal(at, x);
+        at.hurry(KIND != GATE_UP && KIND != HEAD);
+    }
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile, ++adder.n) {
+        if (tile && adder.mine(at)) finish.fetch(at, l, tile);
+        Sum sum;
+        if (KIND == DOWN)
+            multiply_wide(at, ring, at.gated_of(l), sum);
+        else
+            multiply_slots<slots_of(WIDTH)>(at, ring, x, sum);
+        adder.give(at, sum);
+        if (adder.mine(at)) {
+            float total[4];
+            adder.take(at, total);
+            finish.store(at, l, tile, total);
+        }
+    }
+    if (KIND == DOWN) at.hurry(true);
+}
+
 // The warps that compute.
 __device__ __forceinline__ void compute(const Here& at, Ring ring) {
-    const Step& p = at.p;
-    const bool live = at.g < at.rows;
     Adder adder(at.shared);
     Finish finish;
 #pragma unroll 1
-    for (int turn = 0; turn <= 4 * LAYERS; ++turn) {
-        const int l = turn >> 2;
-        const Kind kind = l == LAYERS ? HEAD : (Kind)(turn & 3);
-        const int width = width_of(kind), tiles = at.tiles_of(kind);
-        finish.kind = kind;
-        finish.flag = at.origin + l;
-
-        Quad x[2 * HELD];
-        if (kind == DOWN) {
-            at.wait(l);
-        } else {
-            const u16* norm = at.small(l) + (kind == GATE_UP ? POST_NORM : INPUT_NORM);
-            const u16* row = turn == 0 && live ? at.embedded(at.g) : nullptr;
-            Quad weight[2 * HELD];
-#pragma unroll
-            for (int i = 0; i < 2 * HELD; ++i) {
-                const int column = column_of(at, i);
-                weight[i] = x[i] = {0, 0, 0, 0};
-                if (kind != OUTPUT && column < HIDDEN) weight[i] = load_l2(norm + column);
-                if (row && column < HIDDEN) x[i] = load_l2(row + column);
-            }
-            if (turn) {
-                const u64* sent = kind == OUTPUT    ? p.attended
-                                  : kind == GATE_UP ? p.middle
-                                                    : p.hidden;
-                const bool of_this_layer = kind == OUTPUT || kind == GATE_UP;
-                receive_columns(at, sent + at.g * width / 2, width, finish.flag - !of_this_layer, x);
-            }
-            if (kind != OUTPUT) normalise(at, weight, x);
-        }
-
-#pragma unroll 1
-        for (int tile = 0; tile < tiles; ++tile, ++adder.n) {
-            if (adder.mine(at)) finish.fetch(at, l, tile);
-            Sum sum;
-            if (kind == DOWN)
-                multiply_wide(at, ring, p.gated + at.g * INTER, live, sum);
-            else
-                multiply_held(at, ring, width, x, sum);
-            adder.give(at, sum);
-            if (adder.mine(at)) {
-                float total[4];
-                adder.take(at, total);
-                finish.store(at, tile, total);
-            }
-        }
-
-        if (kind == QKV) {
-            meet<THREADS>();  // attention uses the memory of the parts
-            if (at.attends()) attend(at, ring, l);
-            combine(at, l);
-        } else if (kind == GATE_UP) {
-            at.arrive(l);
-        }
+    for (int l = 0; l < LAYERS; ++l) {
+        turn<QKV>(at, ring, adder, finish, l);
+        meet<THREADS>();  // attention uses the memory of the parts and of the desk
+        if (at.attends()) attend(at, ring, l);
+        combine(at, l);
+        turn<OUTPUT>(at, ring, adder, finish, l);
+        turn<GATE_UP>(at, ring, adder, finish, l);
+        turn<DOWN>(at, ring, adder, finish, l);
     }
+    turn<HEAD>(at, ring, adder, finish, LAYERS);
     choose(at, finish);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + REQUESTERS * 32, 1)
+extern "C" __global__ void __launch_bounds__(THREADS + (REQUESTERS + FORGETTERS) * 32, 1)
     decode_step(const __grid_constant__ Step p) {
     extern __shared__ __align__(128) char shared[];
-    const int rows = (int)load_l2_64(p.rows), start = (int)load_l2_64(p.start);
-    if (rows == 0) return;
-    const u32 origin = load_acquire(p.counters + COUNTERS * COUNTER_STRIDE) + 1;
-    const Here at(p, shared, rows, start, origin);
+    const int left = (int)(load_l2_64(p.rows) - p.skip), rows = min(left, MAX_ROWS);
+    const int start = (int)(load_l2_64(p.start) + p.skip);
+    if (rows <= 0) return;
+    const Here at(p, shared, rows, start, rows == left);
     const u32 barriers = shared_address(shared + BARRIER_AT);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; ++i) {
             barrier_init(barriers + 8 * i, REQUESTERS * 32);
             barrier_init(barriers + 8 * (SLOTS + i), WARPS);
         }
+        const Forgetting signals(at);
+        barrier_init(signals.used, WARPS);
+        barrier_init(signals.absent, FORGETTERS * 32);
+        at.hurry(false);
+    }
     if (threadIdx.x < 2 * PART_BUFFERS)
         barrier_init(shared_address(shared + PART_BARRIER_AT) + 8 * threadIdx.x,
                      threadIdx.x < PART_BUFFERS ? WARPS : 1);
@@ -194,13 +198,20 @@ extern "C" __global__ void __launch_bounds__(THREADS + REQUESTERS * 32, 1)
         ((u16*)(shared + ROPE_AT))[table * MAX_ROWS * HEAD_DIM + j] =
             (table ? p.sines : p.cosines)[(i64)start * HEAD_DIM + j];
     }
-    if (HIDDEN % 64 || QUERY_WIDTH % 64 || INTER % 64)  // what a short row leaves is multiplied by 0
+    // What a short row leaves free is multiplied by 0.
+    if (HIDDEN % SLOT_COLUMNS || QUERY_WIDTH % SLOT_COLUMNS || INTER % SLOT_COLUMNS)
         for (int i = threadIdx.x * 16; i < SLOTS * SLOT_BYTES; i += blockDim.x * 16)
             *(Quad*)(shared + i) = {0, 0, 0, 0};
     __syncthreads();
     const Ring ring(shared_address(shared), barriers);
-    if (at.warp >= WARPS)
+    if (at.warp >= WARPS + REQUESTERS) {
+        keep_registers<24>();
+        forget(at);
+    } else if (at.warp >= WARPS) {
+        keep_registers<56>();
         request(at, ring);
-    else
+    } else {
+        take_registers<216>();
         compute(at, ring);
+    }
 }

@@ -21,10 +21,10 @@ from engine.models.decoder import Decoder
 from engine.models.norm import rms_norm
 from engine.models.rope import rotate
 
-MOST_ROWS = 8
-_THREADS = 12 * 32
-_SLOT_BYTES = 16 * (1024 + 64)
-_SENT = torch.int64  # 4 bytes and their flag
+MOST_ROWS = 16
+_AT_ONCE = 8  # rows of a launch: one tile of the matrix unit
+_THREADS = 16 * 32
+_BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 _MATRICES = ("qkv", "output", "gate_up", "down")
 
 
@@ -94,7 +94,9 @@ def _write(cache: Tensor, places: Tensor, rows: Tensor, counts: Tensor) -> None:
 
 
 class FusedStep:
-    """The step as one kernel (step.cu): bf16, compute capability 9 or later, at most 8 rows.
+    """The step as one kernel (step.cu): bf16, compute capability 9 or later, at most 16 rows.
+
+    Up to 8 rows are one launch, more are a second one.
 
     It reads the decoder's own weights and the cache's own buffer; row i of a step is bitwise what
     a step of one row gives. `logits` [max_rows, vocabulary] are kept if asked for. Raises
@@ -112,14 +114,16 @@ class FusedStep:
             self._blocks = properties.multi_processor_count
             splits = self._blocks // config.kv_heads
             group = config.heads // config.kv_heads
-            queries = -(-max_rows * group // 32) * 32
-            fixed = _shared_beside_ring(config, max_rows, queries)
-            slots = (properties.shared_memory_per_block_optin - fixed) // (_SLOT_BYTES + 16)
+            rows = min(max_rows, _AT_ONCE)
+            queries = -(-rows * group // 32) * 32
+            fixed = _shared_beside_ring(config, rows, queries)
+            slot = _slot_bytes(config) + 16
+            slots = (properties.shared_memory_per_block_optin - fixed) // slot
             self._kernel = load_kernel(
                 "step.cu",
                 "decode_step",
                 _THREADS,
-                fixed + slots * (_SLOT_BYTES + 16),
+                fixed + slots * slot,
                 LAYERS=config.layers,
                 HIDDEN=config.hidden,
                 INTER=config.intermediate,
@@ -127,18 +131,23 @@ class FusedStep:
                 KV_HEADS=config.kv_heads,
                 HEAD_DIM=config.head_dim,
                 VOCABULARY=decoder.vocabulary,
-                MAX_ROWS=max_rows,
+                MAX_ROWS=rows,
                 QK_NORM=int(config.qk_norm),
                 QKV_BIASED=int(config.qkv_bias),
                 OUTPUT_BIASED=int(config.output_bias),
                 MLP_BIASED=int(config.mlp_bias),
                 SLOTS=slots,
-                WINDOW=min(WINDOW, slots - 1),
-                SHARED_BYTES=fixed + slots * (_SLOT_BYTES + 16),
+                WINDOW=min(WINDOW, slots - 2),
+                WINDOW_EASE=min(WINDOW_EASE, slots - 2),
+                SHARED_BYTES=fixed + slots * slot,
             )
 
         def zeros(*shape: int, dtype: torch.dtype = decoder.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
+
+        def absent(*shape: int, dtype: torch.dtype = decoder.dtype) -> Tensor:
+            """Three of what blocks send each other, all bits set, which means: not sent yet."""
+            return torch.full((3, *shape), -1, dtype=_BITS[dtype], device=device).view(dtype)
 
         self.logits = zeros(max_rows, decoder.vocabulary) if keep_logits else None
         cosines, sines = decoder.rope.rows(0, cache.capacity)
@@ -150,16 +159,18 @@ class FusedStep:
             "cosines": cosines,
             "sines": sines,
             "cache": cache.view(0, cache.capacity)[0],
-            "gated": zeros(MOST_ROWS, config.intermediate),
             "logits": self.logits,
-            "hidden": zeros(MOST_ROWS, config.hidden // 2, dtype=_SENT),
-            "middle": zeros(MOST_ROWS, config.hidden // 2, dtype=_SENT),
-            "qkv": zeros(MOST_ROWS, width // 2 + config.kv_heads * config.head_dim, dtype=_SENT),
-            "attended": zeros(MOST_ROWS, width // 2, dtype=_SENT),
-            "partial": zeros(config.kv_heads, splits, queries, config.head_dim, dtype=_SENT),
-            "weights": zeros(config.kv_heads, splits, queries, 2, dtype=_SENT),
-            "candidate": zeros(self._blocks, MOST_ROWS, 2, dtype=torch.float32),
-            "counters": zeros((config.layers + 2) * 8, dtype=torch.int32),
+            "hidden": absent(_AT_ONCE, config.hidden),
+            "middle": absent(_AT_ONCE, config.hidden),
+            "qkv": absent(_AT_ONCE, width + 2 * config.kv_heads * config.head_dim),
+            "attended": absent(_AT_ONCE, width),
+            "gated": absent(_AT_ONCE, config.intermediate),
+            "partial": absent(
+                config.kv_heads, splits, queries, config.head_dim, dtype=torch.float32
+            ),
+            "weights": absent(config.kv_heads, splits, queries, 2, dtype=torch.float32),
+            "candidate": zeros(self._blocks, _AT_ONCE, 2, dtype=torch.float32),
+            "state": zeros(3, dtype=torch.int32),
         }
         # The structure holds addresses only: the decoder keeps its weights alive.
         self._decoder = decoder
@@ -176,14 +187,21 @@ class FusedStep:
 
     def __call__(self, ports: Ports) -> None:
         """Start the step on the current stream."""
-        for name in ("tokens", "rows", "start", "choices", "last"):
-            setattr(self._parameters, name, _address(getattr(ports, name)))
-        self._kernel(self._blocks, self._parameters, cooperative=True)
+        parameters = self._parameters
+        for name in ("rows", "start", "last"):
+            setattr(parameters, name, _address(getattr(ports, name)))
+        for skip in range(0, len(ports.tokens), _AT_ONCE):
+            parameters.skip = skip
+            parameters.tokens = _address(ports.tokens[skip:])
+            parameters.choices = _address(ports.choices[skip:])
+            if self.logits is not None:
+                parameters.logits = _address(self.logits[skip:])
+            self._kernel(self._blocks, parameters, cooperative=True)
 
 
-# Slots of a block under way at a time: enough to keep memory busy, few enough that what the
-# blocks tell each other does not queue behind weights.
-WINDOW = 3
+# Slots of a block under way at a time: enough to keep memory busy; and while the block waits for
+# others, few enough that what they tell each other does not queue behind weights.
+WINDOW, WINDOW_EASE = 3, 1
 
 
 def why_not_fused(decoder: Decoder, max_rows: int) -> str:
@@ -198,6 +216,10 @@ def why_not_fused(decoder: Decoder, max_rows: int) -> str:
         reason = f"heads of {config.head_dim} numbers are not a multiple of 16 up to 128"
     elif config.hidden % 8 or config.intermediate % 8:
         reason = "the sizes of its matrices are not multiples of 8"
+    elif min(config.intermediate, (config.heads + 2 * config.kv_heads) * config.head_dim) < 2 * (
+        torch.cuda.get_device_properties(device).multi_processor_count
+    ):
+        reason = "its matrices have fewer rows than the device has use for"
     elif not 1 <= max_rows <= MOST_ROWS:
         reason = f"a step has 1 to {MOST_ROWS} tokens, not {max_rows}"
     return reason
@@ -207,7 +229,14 @@ def _shared_beside_ring(config: DecoderConfig, max_rows: int, queries: int) -> i
     """Bytes of shared memory that a block of step.cu uses beside its ring (see shape.cuh)."""
     parts = 4 * 8 * 32 * 16
     rope = -(-2 * max_rows * config.head_dim * 2 // 16) * 16
-    return parts + queries * (config.head_dim + 8) * 2 + rope + 8 * 8 * 4 + 4 * 16
+    held = -(-max(config.hidden, config.heads * config.head_dim) // 512)
+    desk = max(8 * max_rows * (max(held, 4) * 128 + 16), queries * (config.head_dim + 8) * 2)
+    return parts + desk + rope + 8 * 8 * 4 + 4 * 16 + 32
+
+
+def _slot_bytes(config: DecoderConfig) -> int:
+    """Bytes of a slot of the ring (see ring.cuh), its barriers aside."""
+    return max(16 * (1024 + 16), 2 * 32 * (config.head_dim * 2 + 16))
 
 
 def _small_vectors(decoder: Decoder) -> Tensor:
@@ -232,8 +261,8 @@ def _parameters(decoder: Decoder, capacity: int) -> ctypes.Structure:
 
     pointers = (
         *("small", "embedding", "head", "cosines", "sines", "tokens", "rows", "start"),
-        *("choices", "last", "cache", "gated", "logits", "hidden", "middle", "qkv", "attended"),
-        *("partial", "weights", "candidate", "counters"),
+        *("choices", "last", "cache", "logits", "hidden", "middle", "qkv", "attended", "gated"),
+        *("partial", "weights", "candidate", "state"),
     )
 
     class Step(ctypes.Structure):
@@ -241,6 +270,7 @@ def _parameters(decoder: Decoder, capacity: int) -> ctypes.Structure:
             ("layer", Layer * len(decoder.layers)),
             *((name, ctypes.c_void_p) for name in pointers),
             ("capacity", ctypes.c_int64),
+            ("skip", ctypes.c_int64),
             ("eps", ctypes.c_float),
             ("scale", ctypes.c_float),
         ]

@@ -19,6 +19,7 @@ from engine.models.weights import own_matrix, own_rows
 from engine.models.window import WindowedCache
 
 __all__ = ["Decoder", "DecoderConfig", "UnsupportedModel"]
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Decoder:
@@ -119,9 +120,15 @@ class Decoder:
         return self._logits(self._blocks(tokens, cache, attend_rows, mask)[-rows:])
 
     def prefill(self, tokens: Tensor, cache: Cache, chunk: int) -> Tensor:
-        """Append tokens [P] in pieces of at most `chunk`; logits [vocabulary] of the last one."""
+        """Append tokens [P] in pieces of at most `chunk`; logits [vocabulary] of the last one.
+
+        On a GPU the attention of a whole prompt is one piece: as such it needs no mask.
+        """
         cache.reserve(tokens.shape[0])
         with prefill_kernels():
+            whole = cache.length == 0 and not isinstance(cache, WindowedCache)
+            if self.device.type == "cuda" and whole:
+                return self._logits(self._prompt(tokens, cache, chunk))[0]
             for piece in tokens.split(chunk):
                 rows = piece.shape[0]
                 mask = cache.mask(rows, self.norm) if cache.length else None
@@ -135,26 +142,54 @@ class Decoder:
         with prefill_kernels():
             return self._logits(self._blocks(tokens, cache, attend_chunk, None)[-rows:])
 
+    def _prompt(self, tokens: Tensor, cache: Cache, chunk: int) -> Tensor:
+        """Residual stream [1, hidden] after the last token of a whole prompt.
+
+        Only what stands behind attention, whose vectors are the widest, goes in pieces.
+        """
+        rows = tokens.shape[0]
+        table = self.rope.rows(0, rows)
+        hidden = F.embedding(tokens, self.embedding)
+        for index, layer in enumerate(self.layers):
+            attended = self._attend(index, hidden, cache, table, attend_chunk, None)
+            if index + 1 == len(self.layers):
+                hidden, attended = hidden[-1:], attended[-1:]
+            for piece, added in zip(hidden.split(chunk), attended.split(chunk), strict=True):
+                _finish_in_place(layer, piece, added)
+        cache.advance(rows)
+        return hidden
+
     def _blocks(
         self,
         tokens: Tensor,
         cache: Cache,
-        attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor],
+        attend: Attend,
         mask: Tensor | None,
     ) -> Tensor:
         rows = tokens.shape[0]
-        cosines, sines = self.rope.rows(cache.length, rows)
-        queries_end = self.config.heads
-        keys_end = queries_end + self.config.kv_heads
+        table = self.rope.rows(cache.length, rows)
         hidden = F.embedding(tokens, self.embedding)
         for index, layer in enumerate(self.layers):
-            heads = layer.project(hidden)
-            turned = rotate(layer.normed(heads[:, :keys_end]), cosines, sines)
-            keys, values = cache.append(index, turned[:, queries_end:], heads[:, keys_end:])
-            attended = attend(turned[:, :queries_end], keys, values, mask)
-            hidden = layer.finish(hidden, attended)
+            hidden = layer.finish(hidden, self._attend(index, hidden, cache, table, attend, mask))
         cache.advance(rows)
         return hidden
+
+    def _attend(
+        self,
+        index: int,
+        hidden: Tensor,
+        cache: Cache,
+        table: tuple[Tensor, Tensor],
+        attend: Attend,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """What the attention of block `index` gives for hidden; keys and values are appended."""
+        queries_end = self.config.heads
+        keys_end = queries_end + self.config.kv_heads
+        heads = self.layers[index].project(hidden)
+        turned = rotate(self.layers[index].normed(heads[:, :keys_end]), *table)
+        keys, values = cache.append(index, turned[:, queries_end:], heads[:, keys_end:])
+        return attend(turned[:, :queries_end], keys, values, mask)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits = F.linear(rms_norm(hidden, self.norm, self.config.norm_eps), self.head)
@@ -162,3 +197,15 @@ class Decoder:
             return logits
         whole = logits.new_full((hidden.shape[0], self.vocabulary), float("-inf"))
         return whole.index_copy_(1, self._scored, logits)
+
+
+def _finish_in_place(layer: Layer, hidden: Tensor, attended: Tensor) -> None:
+    """`Layer.finish` for many rows, on `hidden` itself.
+
+    Gate and up are two products: what follows reads whole tensors at twice the speed of halves.
+    """
+    hidden += F.linear(attended, layer.output, layer.output_bias)
+    normed = rms_norm(hidden, layer.post_norm, layer.eps)
+    biases = (None, None) if layer.gate_up_bias is None else layer.gate_up_bias.chunk(2)
+    gate, up = map(F.linear, (normed, normed), layer.gate_up.chunk(2), biases)
+    hidden += F.linear(F.silu(gate, inplace=True).mul_(up), layer.down, layer.down_bias)

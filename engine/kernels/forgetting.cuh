@@ -1,0 +1,57 @@
+// What a block has sent is made absent again, so that it can be sent anew.
+#pragma once
+#include "shape.cuh"
+
+// Between the warps that compute and those that forget: "the layer before is used up", when the
+// middle vectors of a layer are here, for everyone has then sent what comes of all that was sent in
+// the layer before; and "it is absent", seen by all blocks, before this block sends what lets
+// others look there again, a layer later.
+struct Forgetting {
+    u32 used, absent;  // barriers
+
+    __device__ Forgetting(const Here& at)
+        : used(shared_address(at.shared + FORGET_AT)), absent(used + 8) {}
+
+    __device__ __forceinline__ void allow(int l) const {
+        if (l) barrier_wait(absent, (l - 1) & 1);
+        __syncwarp();
+        if ((threadIdx.x & 31) == 0) barrier_arrive(used);
+    }
+};
+
+__device__ __forceinline__ void forget_row(const Here& at, u16* row, const Share& share) {
+#pragma unroll 1
+    for (int i = 2 * at.lane; i < share.count; i += 64) send(row + share.first + i, ABSENT);
+}
+// The warps that forget.
+__device__ __forceinline__ void forget(const Here& at) {
+    constexpr int OTHERS = FORGETTERS * 32;
+    const Forgetting signals(at);
+    const int me = threadIdx.x - (WARPS + REQUESTERS) * 32;
+#pragma unroll 1
+    for (int l = 0; l < LAYERS; ++l) {
+        barrier_wait_idly(signals.used, l & 1);
+        const int rows = l ? at.rows : at.rows_before;
+#pragma unroll 1
+        for (int m = me / 32; m < rows; m += FORGETTERS) {
+            forget_row(at, at.qkv_of(l - 1) + m * QKV_ROWS, at.qkv);
+            forget_row(at, at.middle_of(l - 1) + m * HIDDEN, at.hidden);
+            forget_row(at, at.hidden_of(l - 1) + m * HIDDEN, at.hidden);
+            forget_row(at, at.gated_of(l - 1) + m * INTER, at.pairs);
+        }
+#pragma unroll 1
+        for (int task = blockIdx.x; task < rows * HEADS; task += gridDim.x)
+            if (me < HEAD_DIM / 8) send_absent(at.attended_of(l - 1) + task * HEAD_DIM + 8 * me);
+        if (at.split() < at.splits()) {
+            const i64 part = at.part_of(l - 1, at.kv_head(), at.split());
+#pragma unroll 1
+            for (int i = me; i < rows * GROUP * HEAD_DIM / 4; i += OTHERS)
+                send_absent(at.p.partial + part * HEAD_DIM + 4 * i);
+#pragma unroll 1
+            for (int i = me; i < (rows * GROUP + 1) / 2; i += OTHERS)
+                send_absent(at.p.weights + part * 2 + 4 * i);
+        }
+        __threadfence();
+        barrier_arrive(signals.absent);
+    }
+}
