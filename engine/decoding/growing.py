@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.models.attention import causal_mask
 from engine.models.cache import Cache
 
 
@@ -22,6 +23,10 @@ class GrowingCache:
 
     def reserve(self, rows: int) -> None:
         self._cache.expect_room(self.length + rows)
+
+    def mask(self, rows: int, like: Tensor) -> Tensor | None:
+        """As Cache.mask."""
+        return causal_mask(rows, self.length + rows, like)
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """As Cache.append."""
