@@ -16,13 +16,17 @@ MODES = {
     "ar": {"drafter": "none", **_AR},
     "fixed": _FOLDED,
     "adaptive": {**_FOLDED, "policy": "adaptive"},
-    "doubt": {**_FOLDED, "policy": "confidence", "threshold": 0.2},
     "first_plain": {**_FOLDED, "round": "repair", "bonus": False, "policy": "first_plain"},
     "guarded": {**_FOLDED, "policy": "guarded"},
     "never": {**_FOLDED, "acceptance": "none"},
-    "hybrid": {**_FOLDED, "drafter": "hybrid"},
-    "window": {**_FOLDED, "draft_window": 16},
-    "trimmed": {**_FOLDED, "draft_vocabulary": 300},
+    "small": {
+        **_FOLDED,
+        "drafter": "hybrid",
+        "policy": "confidence",
+        "threshold": 0.2,
+        "draft_window": 16,
+        "draft_vocabulary": 300,
+    },
     "recomputed": {**_FOLDED, "target_cache": "recomputed"},
 }
 CLAIMS = [
@@ -39,7 +43,7 @@ def measured(tmp_path_factory):
         tmp_path_factory.mktemp("policies"),
         contexts=[256],
         families=["news"],
-        replicates=[2],
+        replicates=[1],
         new_tokens=16,
         modes=MODES,
         claims=CLAIMS,
@@ -63,8 +67,9 @@ def test_every_mode_commits_the_baseline_s_tokens(measured):
                 assert row["tokens"] == tokens, mode
     assert rows_of(measured, "first_plain")[-1]["round_k"][0] == 0
     assert set(rows_of(measured, "never")[-1]["round_m"]) == {0}
-    assert rows_of(measured, "trimmed")[-1]["draft_vocabulary"] == 300
-    assert rows_of(measured, "window")[-1]["draft_window"] == 16
+    small = rows_of(measured, "small")[-1]
+    assert (small["draft_vocabulary"], small["draft_window"]) == (300, 16)
+    assert (small["policy"], small["threshold"]) == ("confidence", 0.2)
 
 
 def test_the_guard_s_runs_are_compared_as_wholes(measured):
