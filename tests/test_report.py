@@ -299,7 +299,7 @@ def test_the_figures_come_in_order_each_with_its_finding(explained):
     wanted = catalogue.wanted(mechanism_design(contexts=[512]))
     places = [section.index(f'id="figure-{entry.name}"') for entry in wanted]
     assert places == sorted(places)
-    assert section.count("<img") == len(wanted) == 10
+    assert section.count("<img") == len(wanted) == 11
     assert section.count("SYNTHETIC") >= len(wanted) + 2
     assert not page.faults
     assert not re.search(r"\b(nan|None|NaT|inf)\b", page.text)
