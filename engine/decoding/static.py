@@ -48,9 +48,10 @@ class StaticRound:
         step, commit = (FusedStep, FusedCommit) if fused else (twin, TwinCommit)
         options = {"keep_logits": keep_logits} if fused else {}
         self.target_step = step(target, cache, k + 1, **options)
-        self.draft_step = None
+        # The first step of a chain may read two tokens; the others are cheaper where they cannot.
+        self.draft_steps = None
         if draft is not None:
-            self.draft_step = step(draft, draft_cache, 2, **options)
+            self.draft_steps = [step(draft, draft_cache, rows, **options) for rows in (2, 1)]
         self._judging = k + 1 if bonus else max(k, 1)
         self._commit = commit(board, k, bonus or k == 0, accept_all)
         self._scratch = torch.zeros(2, dtype=torch.long, device=target.device)
@@ -64,10 +65,10 @@ class StaticRound:
     def propose(self) -> None:
         """The draft's k steps; the first reads one or two tokens."""
         b = self.board
-        if self.draft_step is None:
+        if self.draft_steps is None:
             return
         for j in range(self.k):
-            self.draft_step(
+            self.draft_steps[j > 0](
                 Ports(
                     tokens=b.pending if j == 0 else b.block[j : j + 1],
                     rows=b.draft_rows[j : j + 1],

@@ -128,6 +128,17 @@ struct Attention {
         return (at.warp % 4 + 4 * slice) * 16;
     }
 
+    // One pair of tiles stays in registers: reading queries, keys and values again for every block
+    // is more than shared memory gives.
+    Quad held[HEAD_DIM / 16];
+
+    __device__ __forceinline__ void hold(const Here& at, u32 queries) {
+        if (PAIR_TILES > 1) return;
+        const u32 q_at = queries + ((at.lane & 15) * QUERY_STRIDE + (at.lane >> 4) * 8) * 2;
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 16; ++i) load_matrices(held[i], q_at + i * 32);
+    }
+
     // The positions of one block, which lie at `keys` and `values`.
     __device__ __forceinline__ void add(const Here& at, u32 queries, int query, u32 keys,
                                         u32 values, int block) {
@@ -138,13 +149,16 @@ struct Attention {
         const u32 k_at = keys + ((i & 7) + (i >> 4) * 8) * POSITION_STRIDE + ((i >> 3) & 1) * 16;
         // Some are read before the first is multiplied, for a read takes as long as three products.
         constexpr int READ = HEAD_DIM % 64 ? 1 : 4;
-#pragma unroll 1
+#pragma unroll
         for (int from = 0; from < HEAD_DIM; from += 16 * READ) {
             Quad q[READ], k[READ][TILES];
 #pragma unroll
             for (int n = 0; n < READ; ++n) {
                 const int d = from + n * 16;
-                load_matrices(q[n], q_at + d * 2);
+                if (PAIR_TILES == 1)
+                    q[n] = held[d / 16];
+                else
+                    load_matrices(q[n], q_at + d * 2);
 #pragma unroll
                 for (int j = 0; j < TILES; ++j)
                     load_matrices(k[n][j], k_at + j * 16 * POSITION_STRIDE + d * 2);
@@ -237,6 +251,7 @@ __device__ __forceinline__ void attend(const Here& at, Ring& ring, int l) {
     receive_heads(at, l, queries, own);
     const int half = at.warp / 4 * 16;
     Attention part[PAIR_TILES];
+    part[0].hold(at, shared_address(queries + half * QUERY_STRIDE));
 #pragma unroll 1
     for (int block = at.split(); block < at.blocks(); block += at.splits()) {
         ring.wait_filled();

@@ -23,6 +23,25 @@ __device__ __forceinline__ void forget_row(const Here& at, u16* row, const Share
 #pragma unroll 1
     for (int i = 2 * at.lane; i < share.count; i += 64) send(row + share.first + i, ABSENT);
 }
+
+// Weights that come behind what the ring holds, into the L2 cache: one warp, a row at a time and
+// slowly, so that what blocks tell each other is not delayed. From the end of a layer's first
+// product on, while the block waits for others more than for memory. More than two tiles, or a
+// shorter pause, made the exchanges slower than the product became faster (LOG.md, 13).
+__device__ __forceinline__ void prefetch_gate_up(const Here& at, int l) {
+    constexpr int HELD_BY_RING = 16, AHEAD = 16;  // pairs of rows
+    const int end = min(at.pairs.count, HELD_BY_RING + AHEAD);
+    while (at.progress() <= l) asm volatile("nanosleep.u32 200;");
+#pragma unroll 1
+    for (int i = 2 * HELD_BY_RING; i < 2 * end; ++i) {
+        const u16* row =
+            at.p.layer[l].gate_up + (i64)(at.pairs.first + i / 2 + i % 2 * INTER) * HIDDEN;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(HIDDEN * 2)
+                     : "memory");
+        asm volatile("nanosleep.u32 100;");
+    }
+}
+
 // The warps that forget.
 __device__ __forceinline__ void forget(const Here& at) {
     constexpr int OTHERS = FORGETTERS * 32;
@@ -30,6 +49,8 @@ __device__ __forceinline__ void forget(const Here& at) {
     const int me = threadIdx.x - (WARPS + REQUESTERS) * 32;
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l) {
+        if (me == (FORGETTERS - 1) * 32) prefetch_gate_up(at, l);
+        __syncwarp();
         barrier_wait_idly(signals.used, l & 1);
         const int rows = l ? at.rows : at.rows_before;
 #pragma unroll 1

@@ -14,75 +14,87 @@ __device__ __forceinline__ u32 scaled(u32 pair, u32 weight, float factor) {
 
 // The vectors that a warp multiplies: of every row the same 64 columns in each slot, which it
 // receives for itself. Eight lanes share a row, four rows a pass, so that many rows cost few
-// more instructions than one.
+// more instructions than one; pieces (row, slot) follow each other without gaps.
 struct Desk {
-    static constexpr int N = PASSES * HELD;
-    Quad x[N], weight[HELD];  // of row `row(n / HELD)`, slot n % HELD
+    static constexpr int N = (MAX_ROWS * HELD + 3) / 4;
+    Quad x[N], weight[N];  // of row `row(n)` and slot `slot(n)`
 
-    static __device__ int row(const Here& at, int pass) { return pass * 4 + at.lane / 8; }
-    static __device__ int column(const Here& at, int slot) {
-        return slot * SLOT_COLUMNS + at.warp * 64 + at.lane % 8 * 8;
+    static __device__ int row(const Here& at, int n) { return (n * 4 + at.lane / 8) / HELD; }
+    static __device__ int slot(const Here& at, int n) { return (n * 4 + at.lane / 8) % HELD; }
+    static __device__ int column(const Here& at, int n) {
+        return slot(at, n) * SLOT_COLUMNS + at.warp * 64 + at.lane % 8 * 8;
     }
     // Asks for the weights of the norm.
     __device__ __forceinline__ void fetch(const Here& at, const u16* norm) {
 #pragma unroll
-        for (int slot = 0; slot < HELD; ++slot) {
-            weight[slot] = {0, 0, 0, 0};
-            if (column(at, slot) < HIDDEN) weight[slot] = load_l2(norm + column(at, slot));
+        for (int n = 0; n < N; ++n) {
+            weight[n] = {0, 0, 0, 0};
+            if (column(at, n) < HIDDEN) weight[n] = load_l2(norm + column(at, n));
         }
     }
     __device__ __forceinline__ void embed(const Here& at) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            const int r = row(at, n / HELD), c = column(at, n % HELD);
             x[n] = {0, 0, 0, 0};
-            if (r < at.rows && c < HIDDEN) x[n] = load_l2(at.embedded(r) + c);
+            if (row(at, n) < at.rows && column(at, n) < HIDDEN)
+                x[n] = load_l2(at.embedded(row(at, n)) + column(at, n));
         }
     }
     __device__ __forceinline__ void receive_rows(const Here& at, const u16* sent, int width) {
-        auto from = [&](int n) {
-            return sent + row(at, n / HELD) * width + column(at, n % HELD);
-        };
+        auto from = [&](int n) { return sent + row(at, n) * width + column(at, n); };
         u32 missing = 0;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             x[n] = {0, 0, 0, 0};
-            if (row(at, n / HELD) < at.rows && column(at, n % HELD) < width) {
-                missing |= 1u << n;
-                x[n] = look(from(n));
-            }
+            if (row(at, n) < at.rows && column(at, n) < width) missing |= 1u << n;
         }
+        // The words of the first row come from everyone: once they are there, the others are or
+        // soon will be.
+        if (MAX_ROWS > 1 && HELD <= 4) {
+            bool absent;
+            do {
+                absent = false;
+                if (missing & 1) {
+                    x[0] = look(from(0));
+                    absent = !there(x[0]);
+                }
+            } while (__any_sync(~0u, absent));
+            missing &= ~1u;
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+            if (missing >> n & 1) x[n] = look(from(n));
         receive(x, missing, from);
     }
     // RMS norm of the rows that all warps hold in pieces.
     __device__ __forceinline__ void normalise(const Here& at) {
         float* table = (float*)(at.shared + SQUARES_AT);
 #pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass) {
-            float sum = 0;
-#pragma unroll
-            for (int slot = 0; slot < HELD; ++slot) {
-                const Quad& q = x[pass * HELD + slot];
-                sum += (squares(q.x) + squares(q.y)) + (squares(q.z) + squares(q.w));
-            }
+        for (int n = 0; n < N; ++n) {
+            const Quad& q = x[n];
+            float sum = (squares(q.x) + squares(q.y)) + (squares(q.z) + squares(q.w));
 #pragma unroll
             for (int step = 1; step < 8; step <<= 1) sum += __shfl_xor_sync(~0u, sum, step);
-            if (at.lane % 8 == 0) table[row(at, pass) * WARPS + at.warp] = sum;
+            if (at.lane % 8 == 0 && row(at, n) < MAX_ROWS)
+                table[(row(at, n) * HELD + slot(at, n)) * WARPS + at.warp] = sum;
         }
         meet<THREADS>();
+        // Each lane adds up one row.
+        const Four* sums = (const Four*)(table + min(at.lane % 8, MAX_ROWS - 1) * HELD * WARPS);
+        float sum = 0;
 #pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass) {
-            const Four* sums = (const Four*)(table + row(at, pass) * WARPS);
-            const Four a = sums[0], b = sums[1];
-            const float sum = ((a.a + a.b) + (a.c + a.d)) + ((b.a + b.b) + (b.c + b.d));
-            const float factor = rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
+        for (int i = 0; i < HELD; ++i) {
+            const Four a = sums[2 * i], b = sums[2 * i + 1];
+            sum += ((a.a + a.b) + (a.c + a.d)) + ((b.a + b.b) + (b.c + b.d));
+        }
+        const float own = rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
 #pragma unroll
-            for (int slot = 0; slot < HELD; ++slot) {
-                Quad& q = x[pass * HELD + slot];
-                const Quad& w = weight[slot];
-                q = {scaled(q.x, w.x, factor), scaled(q.y, w.y, factor), scaled(q.z, w.z, factor),
-                     scaled(q.w, w.w, factor)};
-            }
+        for (int n = 0; n < N; ++n) {
+            const float factor = __shfl_sync(~0u, own, row(at, n) & 7);
+            Quad& q = x[n];
+            const Quad& w = weight[n];
+            q = {scaled(q.x, w.x, factor), scaled(q.y, w.y, factor), scaled(q.z, w.z, factor),
+                 scaled(q.w, w.w, factor)};
         }
     }
     // From the lanes that received to those that multiply: 32 columns, half of a slot, at a time.
@@ -90,11 +102,10 @@ struct Desk {
     __device__ __forceinline__ void deal(const Here& at, Quad (&held)[2 * HELD]) const {
         const u32 desk = shared_address(at.shared + DESK_AT) + at.warp * MAX_ROWS * DESK_STRIDE;
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const int r = row(at, n / HELD);
-            if (r < MAX_ROWS)
-                store_shared(desk + r * DESK_STRIDE + n % HELD * 128 + at.lane % 8 * 16, x[n]);
-        }
+        for (int n = 0; n < N; ++n)
+            if (row(at, n) < MAX_ROWS)
+                store_shared(
+                    desk + row(at, n) * DESK_STRIDE + slot(at, n) * 128 + at.lane % 8 * 16, x[n]);
         __syncwarp();
         const u32 mine = desk + min(at.lane % 8, at.rows - 1) * DESK_STRIDE + at.lane / 8 * 16;
 #pragma unroll
@@ -191,31 +202,48 @@ struct Wide {
         __syncwarp();
     }
 };
-__device__ __forceinline__ void multiply_wide(const Here& at, Ring& ring, const u16* sent, Sum& sum) {
+// Two slots at a time (the last may be one), of vectors that lie at `mine`.
+__device__ __forceinline__ void multiply_desk(const Here& at, Ring& ring, u32 mine, int first,
+                                              Sum& sum) {
     constexpr int ALL = slots_of(INTER);
+    Quad x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_matrices(x[i], mine + i * 64);
+    if (ALL % 2 && first + 1 == ALL)
+        multiply_slots<1>(at, ring, x, sum);
+    else
+        multiply_slots<2>(at, ring, x, sum);
+}
+
+// Four slots are a group; several are asked for before the first has come, for each is a trip that
+// queues behind weights.
+__device__ __forceinline__ void multiply_wide(const Here& at, Ring& ring, const u16* sent, Sum& sum) {
+    constexpr int ALL = slots_of(INTER), GROUPS = (ALL + 3) / 4;
+    constexpr int MOST = MAX_ROWS <= 5 ? 3 : MAX_ROWS <= 7 ? 2 : 1;  // what registers allow
+    constexpr int AHEAD = MOST < GROUPS ? MOST : GROUPS;
     const u32 desk = shared_address(at.shared + DESK_AT) + at.warp * MAX_ROWS * DESK_STRIDE;
     const u32 mine = desk + min(at.lane % 8, at.rows - 1) * DESK_STRIDE + at.lane / 8 * 16;
-    Wide wide;
+    Wide wide[AHEAD];
     Wide::wait(at, sent);
-    wide.ask(at, sent, 0);
-#pragma unroll 1
-    for (int group = 0; 4 * group < ALL; ++group) {
-        wide.settle(at, sent, group);
-        wide.put(desk, at);
-        wide.ask(at, sent, group + 1);
-#pragma unroll 1
-        for (int pair = 0; pair < 2; ++pair) {
-            const int first = 4 * group + 2 * pair;
-            if (first >= ALL) break;
-            Quad x[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) load_matrices(x[i], mine + pair * 256 + i * 64);
-            if (ALL % 2 && first + 1 == ALL)
-                multiply_slots<1>(at, ring, x, sum);
-            else
-                multiply_slots<2>(at, ring, x, sum);
+    for (int a = 0; a < AHEAD; ++a) wide[a].ask(at, sent, a);
+#pragma unroll 1
+    for (int base = 0; base < GROUPS; base += AHEAD) {
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) {
+            const int group = base + a;
+            if (group >= GROUPS) break;
+            wide[a].settle(at, sent, group);
+            wide[a].put(desk, at);
+            if (AHEAD < GROUPS) wide[a].ask(at, sent, group + AHEAD);
+#pragma unroll 1
+            for (int pair = 0; pair < 2; ++pair) {
+                const int first = 4 * group + 2 * pair;
+                if (first >= ALL) break;
+                multiply_desk(at, ring, mine + pair * 256, first, sum);
+            }
+            __syncwarp();
         }
-        __syncwarp();
     }
 }
 

@@ -68,7 +68,7 @@ constexpr int DESK_AT = QUERIES_AT;
 constexpr int QUERY_BYTES = up16(QUERIES * QUERY_STRIDE * 2);
 constexpr int ROPE_AT = QUERIES_AT + (DESK_BYTES > QUERY_BYTES ? DESK_BYTES : QUERY_BYTES);
 constexpr int SQUARES_AT = ROPE_AT + up16(2 * MAX_ROWS * HEAD_DIM * 2);
-constexpr int BARRIER_AT = SQUARES_AT + WARPS * 8 * 4;
+constexpr int BARRIER_AT = SQUARES_AT + WARPS * MAX_ROWS * HELD * 4;
 constexpr int PART_BARRIER_AT = BARRIER_AT + 16 * SLOTS;
 constexpr int FORGET_AT = PART_BARRIER_AT + 16 * PART_BUFFERS;
 constexpr int HURRY_AT = FORGET_AT + 16;
@@ -135,6 +135,13 @@ struct Here {
         if (threadIdx.x == 0) *(volatile u32*)(shared + HURRY_AT) = value;
     }
     __device__ __forceinline__ bool hurries() const { return *(volatile u32*)(shared + HURRY_AT); }
+    // Layers whose first product is done.
+    __device__ __forceinline__ void progress(u32 layers) const {
+        if (threadIdx.x == 0) *(volatile u32*)(shared + HURRY_AT + 4) = layers;
+    }
+    __device__ __forceinline__ int progress() const {
+        return *(volatile int*)(shared + HURRY_AT + 4);
+    }
     __device__ const u16* small(int layer) const { return p.small + (i64)layer * SMALL; }
     __device__ Share rows_of(Kind kind) const {
         return kind == QKV ? qkv : kind == GATE_UP ? pairs : kind == HEAD ? vocabulary : hidden;

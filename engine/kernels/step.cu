@@ -161,6 +161,7 @@ __device__ __forceinline__ void compute(const Here& at, Ring ring) {
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l) {
         turn<QKV>(at, ring, adder, finish, l);
+        at.progress(l + 1);
         meet<THREADS>();  // attention uses the memory of the parts and of the desk
         if (at.attends()) attend(at, ring, l);
         combine(at, l);
@@ -189,6 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + (REQUESTERS + FORGETTERS)
         barrier_init(signals.used, WARPS);
         barrier_init(signals.absent, FORGETTERS * 32);
         at.hurry(false);
+        at.progress(0);
     }
     if (threadIdx.x < 2 * PART_BUFFERS)
         barrier_init(shared_address(shared + PART_BARRIER_AT) + 8 * threadIdx.x,

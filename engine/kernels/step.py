@@ -113,33 +113,10 @@ class FusedStep:
             properties = torch.cuda.get_device_properties(device)
             self._blocks = properties.multi_processor_count
             splits = self._blocks // config.kv_heads
-            group = config.heads // config.kv_heads
-            rows = min(max_rows, _AT_ONCE)
-            queries = -(-rows * group // 32) * 32
-            fixed = _shared_beside_ring(config, rows, queries)
-            slot = _slot_bytes(config) + 16
-            slots = (properties.shared_memory_per_block_optin - fixed) // slot
+            constants = step_constants(config, decoder.vocabulary, max_rows, properties)
+            queries = -(-constants["MAX_ROWS"] * (config.heads // config.kv_heads) // 32) * 32
             self._kernel = load_kernel(
-                "step.cu",
-                "decode_step",
-                _THREADS,
-                fixed + slots * slot,
-                LAYERS=config.layers,
-                HIDDEN=config.hidden,
-                INTER=config.intermediate,
-                HEADS=config.heads,
-                KV_HEADS=config.kv_heads,
-                HEAD_DIM=config.head_dim,
-                VOCABULARY=decoder.vocabulary,
-                MAX_ROWS=rows,
-                QK_NORM=int(config.qk_norm),
-                QKV_BIASED=int(config.qkv_bias),
-                OUTPUT_BIASED=int(config.output_bias),
-                MLP_BIASED=int(config.mlp_bias),
-                SLOTS=slots,
-                WINDOW=min(WINDOW, slots - 2),
-                WINDOW_EASE=min(WINDOW_EASE, slots - 2),
-                SHARED_BYTES=fixed + slots * slot,
+                "step.cu", "decode_step", _THREADS, constants["SHARED_BYTES"], **constants
             )
 
         def zeros(*shape: int, dtype: torch.dtype = decoder.dtype) -> Tensor:
@@ -199,6 +176,35 @@ class FusedStep:
             self._kernel(self._blocks, parameters, cooperative=True)
 
 
+def step_constants(
+    config: DecoderConfig, vocabulary: int, max_rows: int, properties
+) -> dict[str, int]:
+    """What step.cu is compiled with, for the properties of a device."""
+    rows = min(max_rows, _AT_ONCE)
+    queries = -(-rows * (config.heads // config.kv_heads) // 32) * 32
+    fixed = _shared_beside_ring(config, rows, queries)
+    slot = _slot_bytes(config) + 16
+    slots = (properties.shared_memory_per_block_optin - fixed) // slot
+    return {
+        "LAYERS": config.layers,
+        "HIDDEN": config.hidden,
+        "INTER": config.intermediate,
+        "HEADS": config.heads,
+        "KV_HEADS": config.kv_heads,
+        "HEAD_DIM": config.head_dim,
+        "VOCABULARY": vocabulary,
+        "MAX_ROWS": rows,
+        "QK_NORM": int(config.qk_norm),
+        "QKV_BIASED": int(config.qkv_bias),
+        "OUTPUT_BIASED": int(config.output_bias),
+        "MLP_BIASED": int(config.mlp_bias),
+        "SLOTS": slots,
+        "WINDOW": min(WINDOW, slots - 2),
+        "WINDOW_EASE": min(WINDOW_EASE, slots - 2),
+        "SHARED_BYTES": fixed + slots * slot,
+    }
+
+
 # Slots of a block under way at a time: enough to keep memory busy; and while the block waits for
 # others, few enough that what they tell each other does not queue behind weights.
 WINDOW, WINDOW_EASE = 3, 1
@@ -231,7 +237,7 @@ def _shared_beside_ring(config: DecoderConfig, max_rows: int, queries: int) -> i
     rope = -(-2 * max_rows * config.head_dim * 2 // 16) * 16
     held = -(-max(config.hidden, config.heads * config.head_dim) // 512)
     desk = max(8 * max_rows * (max(held, 4) * 128 + 16), queries * (config.head_dim + 8) * 2)
-    return parts + desk + rope + 8 * 8 * 4 + 4 * 16 + 32
+    return parts + desk + rope + 8 * 4 * max_rows * held + 4 * 16 + 32
 
 
 def _slot_bytes(config: DecoderConfig) -> int:

@@ -146,7 +146,7 @@ class Runtime(Crossings):
 
     def _parts(self, rounds: StaticRound) -> list[str]:
         """The parts of a round that have something to do."""
-        return ["propose"] * (rounds.draft_step is not None) + ["verify", "commit"]
+        return ["propose"] * (rounds.draft_steps is not None) + ["verify", "commit"]
 
 
 def _record(
