@@ -24,6 +24,7 @@ from engine.claims import claims
 from engine.limits import GATE_DEFAULTS, Gates, Inference
 from engine.modes import Mode, Only
 from engine.pair import Models
+from engine.plain_words import sentence
 from engine.strict import SLUG, DesignError, Slug, Strict, slug
 
 NATURAL = "natural"
@@ -73,7 +74,7 @@ class Design(Strict):
     contexts: Annotated[
         list[Annotated[int, Field(ge=2, le=10_000_000)] | Literal["natural"]], Field(min_length=1)
     ]
-    families: Annotated[list[Annotated[str, Field(pattern=r"\S")]], Field(min_length=1)]
+    families: Annotated[list[str], Field(min_length=1)]
     new_tokens: Annotated[int, Field(ge=2, le=100_000)]
     modes: Annotated[dict[Slug, Mode], Field(min_length=1)]
     replicates: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1)]
@@ -95,7 +96,8 @@ class Design(Strict):
     @classmethod
     def _gate_defaults(cls, data: Any) -> Any:
         if isinstance(data, dict) and str(data.get("device")) in GATE_DEFAULTS:
-            gates = data.get("gates") or {}
+            # A key that is left empty in YAML is None; anything else that is no block is a fault.
+            gates = {} if data.get("gates") is None else data["gates"]
             if isinstance(gates, dict):
                 data = {**data, "gates": {**GATE_DEFAULTS[data["device"]], **gates}}
         return data
@@ -108,6 +110,13 @@ class Design(Strict):
                 f"instrumented has {planned} entries for {blocks} order blocks: give one for each"
             )
         return self
+
+    @field_validator("families")
+    @classmethod
+    def _no_blank(cls, names: list[str]) -> list[str]:
+        if not all(name.strip() for name in names):
+            raise ValueError("a family's name must not be empty")
+        return names
 
     @field_validator("contexts", "families")
     @classmethod
@@ -472,7 +481,7 @@ def parse_design(data: dict[str, Any]) -> Design:
     try:
         return Design.model_validate(data)
     except ValidationError as error:
-        raise DesignError("; ".join(_sentence(e) for e in error.errors())) from None
+        raise DesignError(sentence(error)) from None
 
 
 def load_design(path: str | Path) -> Design:
@@ -490,16 +499,3 @@ def load_design(path: str | Path) -> Design:
     if not isinstance(data, dict):
         raise DesignError(f"{path} does not hold a design: expected keys and values")
     return parse_design(data)
-
-
-def _sentence(error: dict[str, Any]) -> str:
-    tags = {"wheel", "folder", "hub", "student", "synthetic"}
-    key = ".".join(str(part) for part in error["loc"] if part not in tags)
-    if error["type"] == "extra_forbidden":
-        return f"config key {key!r} is unknown; config/README.md lists the keys"
-    if error["type"] == "missing":
-        return f"config key {key!r} is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    given = error.get("input")
-    shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool) else ""
-    return f"config key {key!r}: {message}{shown}" if key else message

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 SLUG = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
@@ -16,6 +22,20 @@ class DesignError(ValueError):
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, data: Any) -> Any:
+        # Pydantic would count: `temperature: on` would be 1.
+        for name, value in data.items() if isinstance(data, dict) else ():
+            field = cls.model_fields.get(name)
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, bool) and field and field.annotation is not bool:
+                    raise ValueError(
+                        f"{name} cannot be {str(part).lower()}, which YAML also writes as "
+                        f"{'yes and on' if part else 'no and off'}"
+                    )
+        return data
 
 
 def slug(name: str) -> str:
