@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
 from engine.claims import claims
+from engine.coherence import check_coherence
 from engine.limits import GATE_DEFAULTS, Gates, Inference
 from engine.modes import Mode, Only
 from engine.pair import Models
 from engine.plain_words import sentence
-from engine.strict import SLUG, DesignError, Slug, Strict, slug
+from engine.strict import DesignError, Slug, Strict, slug_of
 
 NATURAL = "natural"
 
@@ -102,15 +102,6 @@ class Design(Strict):
                 data = {**data, "gates": {**GATE_DEFAULTS[data["device"]], **gates}}
         return data
 
-    @model_validator(mode="after")
-    def _instrumented_fits(self) -> Design:
-        planned, blocks = len(self.instrumented_runs), len(self.replicates)
-        if planned != blocks:
-            raise ValueError(
-                f"instrumented has {planned} entries for {blocks} order blocks: give one for each"
-            )
-        return self
-
     @field_validator("families")
     @classmethod
     def _no_blank(cls, names: list[str]) -> list[str]:
@@ -128,75 +119,8 @@ class Design(Strict):
 
     @model_validator(mode="after")
     def _is_coherent(self) -> Design:
-        slugs: dict[str, str] = {}
-        for name in self.families:
-            other = slugs.setdefault(slug_of(name), name)
-            if other != name:
-                raise ValueError(f"families {other!r} and {name!r} would share one file name")
-        for context in self.contexts:
-            if context != NATURAL and context <= self.new_tokens:
-                raise ValueError(
-                    f"context {context} counts prompt plus new tokens, so it must exceed "
-                    f"new_tokens ({self.new_tokens})"
-                )
-        if NATURAL in self.contexts and self.prompts.source != "jsonl":
-            raise ValueError("contexts: [natural] needs your own prompts (prompts.source: jsonl)")
-        self._check_synthetic()
-        if self.prompts.source == "packaged":
-            for name in self.families:
-                slug(name)
-        for name, mode in self.modes.items():
-            baseline = self.modes.get(mode.baseline)
-            if baseline is None:
-                raise ValueError(
-                    f"mode {name!r} names the unknown baseline {mode.baseline!r}; "
-                    f"there is {', '.join(self.modes)}"
-                )
-            if baseline.speculative:
-                raise ValueError(f"the baseline of mode {name!r} must have drafter: none")
-            runtime = composition.plain_runtime(mode.runtime)
-            if (baseline.runtime, baseline.numerics) != (runtime, mode.numerics):
-                same = "the same runtime" if runtime == mode.runtime else f"runtime {runtime}"
-                raise ValueError(f"the baseline of mode {name!r} must have {same} and numerics")
-            if baseline.sampling != mode.sampling:
-                raise ValueError(
-                    f"the baseline of mode {name!r} must have the same sampling, so that the two "
-                    "write the same kind of text"
-                )
-            if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
-                raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
-            covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
-            if not all(set(own) <= set(compared) for own, compared in covered):
-                raise ValueError(
-                    f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
-                    "widen its only"
-                )
-        for asked in self.claims:
-            for name in (asked.mode, asked.against):
-                if name not in self.modes:
-                    raise ValueError(f"claim {asked.claim!r} names the unknown mode {name!r}")
-            if not self.modes[asked.mode].speculative:
-                raise ValueError(f"claim {asked.claim!r} is about {asked.mode!r}, a plain mode")
+        check_coherence(self)
         return self
-
-    def _check_synthetic(self) -> None:
-        pair = self.models.target
-        if (pair.source == "synthetic") != (self.prompts.source == "synthetic"):
-            raise ValueError(
-                "a synthetic pair says nothing but its own plan, and only it can read that: "
-                "prompts.source must be synthetic with it, and with no other"
-            )
-        if pair.source != "synthetic":
-            return
-        if not self.synthetic:
-            raise ValueError("models.target is made up, so the design must say synthetic: true")
-        if missing := [c for c in self.contexts if c not in pair.plan.contexts]:
-            raise ValueError(f"context {missing[0]} is not in the plan of the synthetic pair")
-        if len(self.families) > pair.plan.families:
-            raise ValueError(
-                f"the plan of the synthetic pair has {pair.plan.families} families, fewer than "
-                f"the design ({len(self.families)})"
-            )
 
     # --- the grid -------------------------------------------------------------------------
 
@@ -462,15 +386,6 @@ class Cell:
 def _cells_by_key(design_json: str) -> dict[tuple[str, str, str, int], Cell]:
     design = Design.model_validate_json(design_json)
     return {(c.context, c.family, c.mode, c.replicate): c for c in design.cells()}
-
-
-def slug_of(name: str) -> str:
-    """A family's path-safe name; names that already are slugs stay as they are."""
-    if SLUG.fullmatch(name):
-        return name
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48]
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{words}-{digest}" if words else f"family-{digest}"
 
 
 def parse_design(data: dict[str, Any]) -> Design:

@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from tokenizers import Tokenizer
 
-from engine.design import NATURAL, Design, Prompts, slug_of
+from engine.design import NATURAL, Design, Prompts
+from engine.strict import slug_of
 
 _JOINT = "\n\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Annotated, Any
 
@@ -45,6 +46,15 @@ def slug(name: str) -> str:
             "starting with a letter or digit"
         )
     return name
+
+
+def slug_of(name: str) -> str:
+    """A family's path-safe name; names that already are slugs stay as they are."""
+    if SLUG.fullmatch(name):
+        return name
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48]
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{words}-{digest}" if words else f"family-{digest}"
 
 
 Slug = Annotated[str, AfterValidator(slug)]

@@ -1,0 +1,119 @@
+"""What the keys of a design must say of each other.
+
+What a key may be by itself is said where it stands: design.py, modes.py, pair.py. Every fault is a
+ValueError with one sentence that names the keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine import composition
+from engine.strict import slug, slug_of
+
+if TYPE_CHECKING:
+    from engine.design import Design
+    from engine.modes import Mode
+
+
+def check_coherence(design: Design) -> None:
+    """Raise ValueError for the first thing that cannot be meant."""
+    _check_families(design)
+    _check_lengths(design)
+    _check_synthetic(design)
+    for name, mode in design.modes.items():
+        _check_mode(design, name, mode)
+    _check_claims(design)
+
+
+def _check_families(design: Design) -> None:
+    slugs: dict[str, str] = {}
+    for name in design.families:
+        if design.prompts.source == "packaged":
+            slug(name)
+        other = slugs.setdefault(slug_of(name), name)
+        if other != name:
+            raise ValueError(f"families {other!r} and {name!r} would share one file name")
+
+
+def _check_lengths(design: Design) -> None:
+    planned, blocks = len(design.instrumented_runs), len(design.replicates)
+    if planned != blocks:
+        raise ValueError(
+            f"instrumented has {planned} entries for {blocks} order blocks: give one for each"
+        )
+    for context in design.contexts:
+        if context == "natural":
+            if design.prompts.source != "jsonl":
+                raise ValueError(
+                    "contexts: [natural] needs your own prompts (prompts.source: jsonl)"
+                )
+        elif context <= design.new_tokens:
+            raise ValueError(
+                f"context {context} counts prompt plus new tokens, so it must exceed "
+                f"new_tokens ({design.new_tokens})"
+            )
+
+
+def _check_synthetic(design: Design) -> None:
+    pair = design.models.target
+    if (pair.source == "synthetic") != (design.prompts.source == "synthetic"):
+        raise ValueError(
+            "a synthetic pair says nothing but its own plan, and only it can read that: "
+            "prompts.source must be synthetic with it, and with no other"
+        )
+    if pair.source != "synthetic":
+        return
+    if not design.synthetic:
+        raise ValueError("models.target is made up, so the design must say synthetic: true")
+    if missing := [c for c in design.contexts if c not in pair.plan.contexts]:
+        raise ValueError(f"context {missing[0]} is not in the plan of the synthetic pair")
+    if len(design.families) > pair.plan.families:
+        raise ValueError(
+            f"the plan of the synthetic pair has {pair.plan.families} families, fewer than "
+            f"the design ({len(design.families)})"
+        )
+
+
+def _check_mode(design: Design, name: str, mode: Mode) -> None:
+    """The mode's baseline is one, and there is a draft for it."""
+    baseline = design.modes.get(mode.baseline)
+    if baseline is None:
+        raise ValueError(
+            f"mode {name!r} names the unknown baseline {mode.baseline!r}; "
+            f"there is {', '.join(design.modes)}"
+        )
+    if baseline.speculative:
+        raise ValueError(f"the baseline of mode {name!r} must have drafter: none")
+    runtime = composition.plain_runtime(mode.runtime)
+    if (baseline.runtime, baseline.numerics) != (runtime, mode.numerics):
+        same = "the same runtime" if runtime == mode.runtime else f"runtime {runtime}"
+        raise ValueError(f"the baseline of mode {name!r} must have {same} and numerics")
+    if baseline.sampling != mode.sampling:
+        raise ValueError(
+            f"the baseline of mode {name!r} must have the same sampling, so that the two "
+            "write the same kind of text"
+        )
+    if composition.needs_draft_model(mode.drafter) and design.models.draft is None:
+        raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
+    if not _covers(design, mode.baseline, name):
+        raise ValueError(
+            f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
+            "widen its only"
+        )
+
+
+def _covers(design: Design, other: str, mode: str) -> bool:
+    """Whether another mode is measured on all prompts that the mode is measured on."""
+    return set(design.contexts_of(mode)) <= set(design.contexts_of(other)) and set(
+        design.families_of(mode)
+    ) <= set(design.families_of(other))
+
+
+def _check_claims(design: Design) -> None:
+    for asked in design.claims:
+        for name in (asked.mode, asked.against):
+            if name not in design.modes:
+                raise ValueError(f"claim {asked.claim!r} names the unknown mode {name!r}")
+        if not design.modes[asked.mode].speculative:
+            raise ValueError(f"claim {asked.claim!r} is about {asked.mode!r}, a plain mode")
