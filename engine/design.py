@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +18,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
+from engine.cells import Cell
 from engine.claims import claims
 from engine.coherence import check_coherence
 from engine.limits import GATE_DEFAULTS, Gates, Inference
@@ -356,30 +356,6 @@ class Design(Strict):
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """One timing job: one process that measures one mode on one prompt."""
-
-    design: str
-    context: str
-    family: str
-    mode: str
-    replicate: int
-    order_index: int
-
-    @property
-    def block(self) -> str:
-        return f"{self.context}/{self.family}/r{self.replicate}"
-
-    @property
-    def path(self) -> str:
-        """Parquet file of the cell's rows, relative to the repository root."""
-        return (
-            f"results/{self.design}/timing/{self.context}/{self.family}/{self.mode}/"
-            f"r{self.replicate}.parquet"
-        )
 
 
 @functools.lru_cache(maxsize=4)
