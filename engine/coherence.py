@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine import composition
+from engine.claims import claims
 from engine.strict import slug, slug_of
 
 if TYPE_CHECKING:
@@ -111,9 +112,36 @@ def _covers(design: Design, other: str, mode: str) -> bool:
 
 
 def _check_claims(design: Design) -> None:
-    for asked in design.claims:
-        for name in (asked.mode, asked.against):
+    """Each claim is asked once, of two modes that can be compared with each other."""
+    for count, asked in enumerate(design.claims):
+        what, mode, against = f"claim {asked.claim!r}", asked.mode, asked.against
+        for name in (mode, against):
             if name not in design.modes:
-                raise ValueError(f"claim {asked.claim!r} names the unknown mode {name!r}")
-        if not design.modes[asked.mode].speculative:
-            raise ValueError(f"claim {asked.claim!r} is about {asked.mode!r}, a plain mode")
+                raise ValueError(
+                    f"{what} names the unknown mode {name!r}; there is {', '.join(design.modes)}"
+                )
+        if asked in design.claims[:count]:
+            raise ValueError(f"{what} on {mode!r} against {against!r} is listed twice")
+        if mode == against:
+            raise ValueError(f"{what} compares {mode!r} with itself: name another mode in against")
+        if not design.modes[mode].speculative:
+            raise ValueError(f"{what} is about {mode!r}, a plain mode")
+        if not _covers(design, against, mode):
+            raise ValueError(
+                f"{what}: {against!r} is not measured on all prompts of {mode!r}: widen its only"
+            )
+        claim = claims()[asked.claim]
+        if claim.needs_drafts and not design.modes[against].speculative:
+            raise ValueError(
+                f"{what} is about {claim.quantity}, which the plain mode {against!r} has none of: "
+                "name a mode with a drafter in against"
+            )
+        if claim.quantity == "formula" and against != design.modes[mode].baseline:
+            raise ValueError(
+                f"{what} is about {mode!r} and its baseline: write against: "
+                f"{design.modes[mode].baseline}"
+            )
+        if claim.needs_phases and not any(design.instrumented_runs):
+            raise ValueError(
+                f"{what} rests on phase times, but instrumented asks for no runs: give at least one"
+            )

@@ -1,6 +1,7 @@
 """Claims of another source: the word follows the interval, and the sentence says both."""
 
 import math
+import re
 
 import pytest
 
@@ -22,10 +23,10 @@ MODES = {
 
 def design(*asked, **more):
     return small_design(
-        contexts=[2048], families=FAMILIES[:4], modes=MODES, instrumented=[1, 0],
         claims=[dict(zip(("claim", "mode", "against"), words, strict=True)) for words in asked],
-        **more,
-    )  # fmt: skip
+        **{"contexts": [2048], "families": FAMILIES[:4], "modes": MODES, "instrumented": [1, 0]}
+        | more,
+    )
 
 
 def judged(plan, speeds, **more):
@@ -69,7 +70,7 @@ def test_every_claim_of_the_file_can_be_judged_and_says_something():
     for name, claim in claims().items():
         assert claim.side in ("above", "below", "equal")
         assert claim.bound > 0
-        plan = design((name, "adaptive", "fixed"))
+        plan = design((name, "adaptive", "ar" if claim.quantity == "formula" else "fixed"))
         (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7})
         assert row["sentence"].startswith(claim.statement[0].upper())
         assert row["outcome"] in (HELD, NOT_HELD, OPEN)
@@ -91,14 +92,28 @@ def test_nothing_measured_is_open():
     assert "nothing was measured" in row["sentence"]
 
 
-def test_a_claim_about_what_is_not_there_is_one_sentence():
-    for words, says in [
-        (("adaptiv", "adaptive", "fixed"), "unknown claim 'adaptiv'; there is longer_blocks"),
-        (("adaptive", "nobody", "fixed"), "names the unknown mode 'nobody'"),
-        (("adaptive", "ar", "fixed"), "is about 'ar', a plain mode"),
-    ]:
-        with pytest.raises(DesignError, match=says):
-            design(words)
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ([("adaptiv", "adaptive", "fixed")], "unknown claim 'adaptiv'; there is longer_blocks"),
+        ([("adaptive", "nobody", "fixed")], "unknown mode 'nobody'; there is ar, fixed, adaptive"),
+        ([("adaptive", "ar", "fixed")], "is about 'ar', a plain mode"),
+        ([("adaptive", "fixed", "fixed")], "compares 'fixed' with itself: name another mode"),
+        ([("adaptive", "adaptive", "fixed")] * 2, "on 'adaptive' against 'fixed' is listed twice"),
+        ([("window_acceptance", "fixed", "ar")], "acceptance, which the plain mode 'ar' has none"),
+        ([("formula", "fixed", "adaptive")], "about 'fixed' and its baseline: write against: ar"),
+        ([("adaptive", "adaptive", "first_plain")], "'first_plain' is not measured on all prompts"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_judged_is_one_sentence(asked, says):
+    with pytest.raises(DesignError, match=re.escape(says)):
+        design(*asked, modes={**MODES, "first_plain": {**_FOLDED, "only": {"families": 1}}})
+
+
+def test_a_claim_about_phases_needs_runs_that_time_them():
+    for name in ("formula", "kept_cache"):
+        with pytest.raises(DesignError, match="instrumented asks for no runs"):
+            design((name, "fixed", "ar"), instrumented=[0, 0])
 
 
 # --- when tokens arrive -------------------------------------------------------------------
