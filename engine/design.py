@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
@@ -26,6 +25,7 @@ from engine.modes import Mode, Only
 from engine.pair import Models
 from engine.plain_words import sentence
 from engine.strict import DesignError, Slug, Strict, slug_of
+from engine.yaml_file import read_yaml
 
 NATURAL = "natural"
 
@@ -377,16 +377,7 @@ def parse_design(data: dict[str, Any]) -> Design:
 
 def load_design(path: str | Path) -> Design:
     """Read a design from YAML or from the frozen JSON that the workflow writes."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DesignError(f"cannot read the design file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DesignError(f"the design file {path} is not UTF-8 text") from None
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise DesignError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise DesignError(f"{path} does not hold a design: expected keys and values")
     return parse_design(data)

@@ -104,3 +104,33 @@ def test_a_refusal_says_where_and_what_there_is(data, said):
 
 def test_an_empty_block_of_gates_takes_the_defaults():
     assert parse_design({**DESIGN, "gates": None}) == parse_design({**DESIGN, "gates": {}})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("design: a\ntitle: b\ndesign: c\n", "line 3 is not valid YAML: the key 'design' is"),
+        ("modes:\n  a: {k: 1}\n  b: {k: 1, k: 2}\n", "line 3 is not valid YAML: the key 'k' is"),
+        ("modes: {ar: &ar {k: 1}, b: {<<: *ar, <<: *ar, k: 2}}\n", "'design' is missing"),
+        ("a: [1\nb: 2\n", "line 2 is not valid YAML: expected ',' or ']'"),
+        ("a: 2026-02-31\n", "is not valid YAML: day is out of range"),
+        ("a: !!python/object:os.system {}\n", "could not determine a constructor"),
+        ("\x00", "is not valid YAML: unacceptable character"),
+        ("[" * 3000, "is nested too deep"),
+        ("- a\n", "does not hold a design"),
+        ("", "does not hold a design"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_design_is_one_sentence(tmp_path, text, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DesignError) as caught:
+        load_design(path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_designs_that_are_shipped_are_designs():
+    for path in sorted((ROOT / "config").glob("*.yaml")):
+        if not path.name.startswith("training"):
+            assert load_design(path).modes
