@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine import composition
 from engine.claims import claims
-from engine.strict import slug, slug_of
+from engine.strict import SLUG, slug_of
 
 if TYPE_CHECKING:
     from engine.design import Design
@@ -30,8 +30,11 @@ def check_coherence(design: Design) -> None:
 def _check_families(design: Design) -> None:
     slugs: dict[str, str] = {}
     for name in design.families:
-        if design.prompts.source == "packaged":
-            slug(name)
+        if design.prompts.source == "packaged" and not SLUG.fullmatch(name):
+            raise ValueError(
+                f"families: {name!r} names no file of packaged prompts; for texts of your own use "
+                "prompts.source: jsonl"
+            )
         other = slugs.setdefault(slug_of(name), name)
         if other != name:
             raise ValueError(f"families {other!r} and {name!r} would share one file name")

@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+# An escape in YAML or JSON can spell one; UTF-8 cannot, nor does any tokenizer take it.
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 SLUG = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
 
@@ -26,16 +28,19 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, data: Any) -> Any:
-        # Pydantic would count: `temperature: on` would be 1.
+    def _means_what_it_says(cls, data: Any) -> Any:
+        """Refuse what pydantic takes for something else, or what no file can hold."""
         for name, value in data.items() if isinstance(data, dict) else ():
             field = cls.model_fields.get(name)
             for part in value if isinstance(value, list) else [value]:
+                # It would count: `temperature: on` would be 1.
                 if isinstance(part, bool) and field and field.annotation is not bool:
                     raise ValueError(
                         f"{name} cannot be {str(part).lower()}, which YAML also writes as "
                         f"{'yes and on' if part else 'no and off'}"
                     )
+                if isinstance(part, str) and HALF_CHARACTER.search(part):
+                    raise ValueError(f"{name} has half a character in {part!r}")
         return data
 
 

@@ -89,6 +89,9 @@ def test_modes_are_named_compositions(value):
          "config key 'contexts.0' must be a whole number or 'natural' (given: 'x')"),
         ({**DESIGN, "models": {"target": "x"}}, "'models.target' must be keys and values"),
         ({**DESIGN, "models": {"target": {}}}, "'models.target' must say its 'source'"),
+        ({**DESIGN, "families": ["a\ud800"]}, "families has half a character in 'a\\ud800'"),
+        ({**DESIGN, "families": ["Ein Haus"]}, "families: 'Ein Haus' names no file of packaged"),
+        ({**DESIGN, "families": ["news", " "]}, "'families': a family's name must not be empty"),
         ({**DESIGN, "gates": []}, "config key 'gates' must be keys and values"),
         # Logits divided by it would be infinite, and their distribution not a number.
         (with_mode(**TYPICAL, sampling={"temperature": 1e-40}),
