@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.policies import fixed
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
@@ -26,6 +26,7 @@ from engine.decoding.runtimes.eager import Runtime as EagerRuntime
 from engine.decoding.sampling.noise import Purpose, by_inversion
 from engine.decoding.sampling.voice import Greedy, IndependentDraft, Sampled
 from engine.decoding.sampling.warp import Warp, to_probs
+from engine.decoding.target import Target
 
 CPU = torch.device("cpu")
 RUNTIMES = {"eager": EagerRuntime, "device": DeviceRuntime}

@@ -8,10 +8,11 @@ from scipy import stats
 
 from engine.decoding import acceptance, resources
 from engine.decoding.drafters.model import Drafter as ModelDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.sampling.noise import Noise
 from engine.decoding.sampling.voice import Sampled
 from engine.decoding.sampling.warp import Warp, to_probs
+from engine.decoding.target import Target
 from tests.test_loop import CPU, PROMPT, draft_model, target_model
 from tests.tiny_models import VOCABULARY
 

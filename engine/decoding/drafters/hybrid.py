@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.decoding.drafters import model, ngram
-from engine.decoding.loop import Token
+from engine.decoding.protocols import Token
 from engine.decoding.resources import Resources
 from engine.models.cache import CacheError
 
