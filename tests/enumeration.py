@@ -30,7 +30,7 @@ from engine.decoding.target import Target
 
 CPU = torch.device("cpu")
 RUNTIMES = {"eager": EagerRuntime, "device": DeviceRuntime}
-PROMPT = [0, 2]
+PROMPT = (0, 2)
 _NOTHING = 1e-13  # an interval that rounding has made
 
 Sequences = dict[tuple[int, ...], float]
@@ -177,6 +177,7 @@ class Algorithm:
     drafter: Callable[[Resources], Any] = ModelDrafter
     draft_voice: Callable[..., Any] = IndependentDraft
     policy: Callable[[], Any] = fixed.Policy
+    prompt: tuple[int, ...] = PROMPT
 
     def pair(self) -> tuple[TableModel, TableModel]:
         target = TableModel(1, self.vocabulary)
@@ -185,7 +186,7 @@ class Algorithm:
     def distribution(self) -> Sequences:
         """Of texts of `length` tokens, by all branches."""
         target_model, draft_model = self.pair()
-        prompt = torch.tensor(PROMPT)
+        prompt = torch.tensor(self.prompt)
 
         def run(noise: BranchingNoise) -> Sequence[int]:
             runtime = RUNTIMES[self.runtime](CPU)
@@ -215,7 +216,7 @@ class Algorithm:
         if len(text) == self.length:
             yield text, 1.0
             return
-        history = [*PROMPT, *text]
+        history = [*self.prompt, *text]
         seen = torch.zeros(1, self.vocabulary, dtype=torch.bool)
         seen[0, history] = True
         probs = to_probs(target.logits(history)[None], self.target_warp, seen)[0].tolist()

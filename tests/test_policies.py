@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.composition import needs_draft_model, policies, policy_parameters
 from engine.decoding import acceptance, resources
-from engine.decoding.drafters import ngram
+from engine.decoding.drafters import hybrid, ngram
 from engine.decoding.loop import Generation, decode
 from engine.decoding.policies import adaptive, confidence, first_plain, guarded
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
@@ -193,7 +193,7 @@ def test_first_plain_drafts_nothing_before_the_first_token(form):
     trace, _ = generate("first_plain", form=form, noise=0.0)
     assert trace.round_k[0] == 0
     assert all(trace.round_k[1:-1])
-    assert isinstance(first_plain.Policy().looks, bool)
+    assert not first_plain.Policy().looks
 
 
 def test_accepting_nothing_still_commits_the_target_s_text():
@@ -365,10 +365,21 @@ def test_a_look_up_is_what_a_search_of_the_whole_text_finds(text, cut, k):
 
 def test_the_hybrid_asks_the_model_only_where_nothing_is_found():
     repetitive = [7, 8, 9] * 4
-    trace, generation = generate("fixed", "hybrid", prompt=repetitive, noise=0.1)
+    asked = []
+
+    class Watched(hybrid.Drafter):
+        def propose(self, committed, k):
+            found, before = lookup([*repetitive, *committed]).propose([], k), self.calls
+            proposal = super().propose(committed, k)
+            asked.append((bool(found), self.calls > before))
+            assert not found or proposal == found
+            return proposal
+
     model, _ = generate("fixed", "model", prompt=repetitive, noise=0.1)
-    assert trace.tokens == model.tokens
-    assert trace.draft_calls == generation.drafter.calls
     lookups, _ = generate("fixed", "ngram", prompt=repetitive)
-    assert lookups.draft_calls == 0
-    assert lookups.tokens == model.tokens
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hybrid, "Drafter", Watched)
+        trace, _ = generate("fixed", "hybrid", prompt=repetitive, noise=0.1)
+    assert set(asked) == {(True, False), (False, True)}
+    assert trace.tokens == model.tokens == lookups.tokens
+    assert lookups.draft_calls == 0 < trace.draft_calls < model.draft_calls
