@@ -1,14 +1,16 @@
 """Claims of another source: the word follows the interval, and the sentence says both."""
 
+import dataclasses
 import math
 import re
 
 import pytest
 
-from engine.analysis.claims import HELD, NOT_HELD, OPEN, judge_claims, outcome
+from engine.analysis.claims import HELD, NOT_HELD, OPEN, claimed_range, judge_claims, outcome
 from engine.analysis.latency import arrivals, latency
 from engine.claims import claims
 from engine.design import DesignError
+from engine.limits import Inference
 from tests.synthetic_report import study_tables
 from tests.synthetic_rows import FAMILIES, small_design
 
@@ -60,10 +62,14 @@ def test_families_that_failed_a_gate_are_named():
         ("below", 0.8, 0.99, HELD), ("below", 1.01, 1.2, NOT_HELD), ("below", 0.9, 1.1, OPEN),
         ("equal", 0.97, 1.04, HELD), ("equal", 1.06, 1.2, NOT_HELD), ("equal", 0.5, 0.94, NOT_HELD),
         ("equal", 0.9, 1.0, OPEN), ("above", math.nan, math.nan, OPEN),
+        # Counts can be equal in all families: that is neither above nor below.
+        ("above", 1.0, 1.0, OPEN), ("below", 1.0, 1.0, OPEN), ("equal", 1.0, 1.0, HELD),
     ],
 )  # fmt: skip
 def test_every_side_has_its_words(side, low, high, word):
-    assert outcome({"side": side, "low": low, "high": high, "bound": 1.0}, design()) == word
+    claim = dataclasses.replace(claims()["adaptive"], side=side, bound=1.0)
+    start, end = claimed_range(claim, Inference())
+    assert outcome({"low": low, "high": high, "holds_from": start, "holds_to": end}) == word
 
 
 def test_every_claim_of_the_file_can_be_judged_and_says_something():
