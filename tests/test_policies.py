@@ -95,6 +95,20 @@ def test_the_text_is_the_target_s_own(
         assert trace.target_calls == len(trace.round_k)
 
 
+@pytest.mark.parametrize("prompt", [[5], [5, 5], [1, 2, 3]])
+@pytest.mark.parametrize("budget", [1, 2, 6])
+def test_short_prompts_long_blocks_and_windows_that_hide_nothing(prompt, budget):
+    """A prompt shorter than an n-gram, a block longer than the text, a window longer than both."""
+    plain, _ = generate(form=("step", False), prompt=prompt, budget=budget)
+    forms = itertools.product(("repair", "folded"), (False, True))
+    for form, policy, drafter, (k, window) in itertools.product(
+        forms, policies(), DRAFTERS, ((1, 500), (64, 1))
+    ):
+        if fit(policy, drafter):
+            trace, _ = generate(policy, drafter, form, k, budget, prompt=prompt, window=window)
+            assert trace.tokens == plain.tokens, (policy, drafter, form, k, window)
+
+
 @settings(deadline=None, max_examples=120)
 @given(
     policy=POLICIES,

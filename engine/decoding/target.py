@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 
 
+class LogitsError(RuntimeError):
+    """A model's logits say nothing of the next token; the text is one sentence."""
+
+
 class Target:
     """The target model, its cache, and logits kept between rounds.
 
@@ -26,8 +30,17 @@ class Target:
         self._prompt_logits: Tensor | None = None
 
     def prefill(self, prompt: Tensor, chunk: int) -> None:
-        """Read the prompt (LongTensor [P] on the device) once; restarts reuse it."""
+        """Read the prompt (LongTensor [P] on the device) once; restarts reuse it.
+
+        Raises LogitsError if no token can follow. Rounds do not look: it would cost each a wait.
+        """
         self._prompt_logits = self.model.prefill(prompt, self.cache, chunk)
+        # One maximum sees them all: not a number, infinity, and nothing but minus infinity.
+        if not bool(self._prompt_logits.amax().isfinite()):
+            raise LogitsError(
+                "the target's logits behind the prompt are not finite; try another dtype, or "
+                "fetch the model again"
+            )
         self.prompt_length = prompt.shape[0]
         self.restart()
 
