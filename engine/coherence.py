@@ -100,6 +100,11 @@ def _check_mode(design: Design, name: str, mode: Mode) -> None:
         )
     if composition.needs_draft_model(mode.drafter) and design.models.draft is None:
         raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
+    if mode.draft_vocabulary and design.models.draft.source == "synthetic":
+        raise ValueError(
+            f"mode {name!r}: a synthetic draft has no list of frequent tokens to trim its head by: "
+            "leave out draft_vocabulary"
+        )
     if not _covers(design, mode.baseline, name):
         raise ValueError(
             f"the baseline of mode {name!r} is not measured on all prompts of the mode: "

@@ -358,6 +358,7 @@ class Design(Strict):
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
+# By the design's JSON: a design cannot be hashed, and Snakemake asks for one cell after another.
 @functools.lru_cache(maxsize=4)
 def _cells_by_key(design_json: str) -> dict[tuple[str, str, str, int], Cell]:
     design = Design.model_validate_json(design_json)

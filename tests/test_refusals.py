@@ -137,3 +137,14 @@ def test_the_designs_that_are_shipped_are_designs():
     for path in sorted((ROOT / "config").glob("*.yaml")):
         if not path.name.startswith("training"):
             assert load_design(path).modes
+
+
+def test_a_synthetic_draft_has_no_head_to_trim():
+    data = json.loads(load_design(ROOT / "config" / "paper.yaml").to_json())
+    baseline = next(name for name, mode in data["modes"].items() if mode["drafter"] == "none")
+    like = {key: data["modes"][baseline][key] for key in ("runtime", "numerics")}
+    trimmed = {**DRAFTS, **like, "baseline": baseline, "draft_vocabulary": 8192}
+    assert parse_design({**data, "modes": {**data["modes"], "new": trimmed}})
+    made_up = json.loads(load_design(ROOT / "config" / "h200.yaml").to_json())
+    said = refusal({**made_up, "modes": {**made_up["modes"], "new": trimmed}})
+    assert "'new': a synthetic draft has no list of frequent tokens" in said

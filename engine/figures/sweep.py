@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from engine.figures import marks, style
 from engine.figures.forest_rows import LABEL_MOST
 from engine.figures.message import lengths
-from engine.figures.published import Figure as Number
+from engine.figures.published import Figure as Published
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Ratio, Study
 
@@ -80,7 +80,7 @@ def _row(claim: dict[str, Any]) -> marks.Row:
     if claim["families"]:
         ends = None if np.isnan(claim["low"]) else (claim["low"], claim["high"])
         ratio = Ratio(claim["value"], ends, int(claim["families"]), bool(claim["gated"]))
-    beside = () if np.isnan(claim["claimed"]) else (Number(claim["claimed"], None, None),)
+    beside = () if np.isnan(claim["claimed"]) else (Published(claim["claimed"], None, None),)
     label = style.printable(claim["claim"], claim["claim"], LABEL_MOST)
     return marks.Row(label, claim["mode"], ratio, beside)
 
