@@ -30,6 +30,16 @@ class Claim:
     statement: str
     source: str
 
+    @property
+    def needs_phases(self) -> bool:
+        """Whether it is about parts of a round, which only instrumented runs time."""
+        return self.quantity in ("formula", "verification")
+
+    @property
+    def needs_drafts(self) -> bool:
+        """Whether plain decoding has no such quantity."""
+        return self.quantity == "acceptance"
+
 
 @functools.cache
 def claims() -> dict[str, Claim]:

@@ -10,21 +10,22 @@ import functools
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine import composition
+from engine.cells import Cell
 from engine.claims import claims
+from engine.coherence import check_coherence
 from engine.limits import GATE_DEFAULTS, Gates, Inference
 from engine.modes import Mode, Only
 from engine.pair import Models
-from engine.strict import SLUG, DesignError, Slug, Strict, slug
+from engine.plain_words import sentence
+from engine.strict import DesignError, Slug, Strict, slug_of
+from engine.yaml_file import read_yaml
 
 NATURAL = "natural"
 
@@ -73,7 +74,7 @@ class Design(Strict):
     contexts: Annotated[
         list[Annotated[int, Field(ge=2, le=10_000_000)] | Literal["natural"]], Field(min_length=1)
     ]
-    families: Annotated[list[Annotated[str, Field(pattern=r"\S")]], Field(min_length=1)]
+    families: Annotated[list[str], Field(min_length=1)]
     new_tokens: Annotated[int, Field(ge=2, le=100_000)]
     modes: Annotated[dict[Slug, Mode], Field(min_length=1)]
     replicates: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1)]
@@ -95,19 +96,18 @@ class Design(Strict):
     @classmethod
     def _gate_defaults(cls, data: Any) -> Any:
         if isinstance(data, dict) and str(data.get("device")) in GATE_DEFAULTS:
-            gates = data.get("gates") or {}
+            # A key that is left empty in YAML is None; anything else that is no block is a fault.
+            gates = {} if data.get("gates") is None else data["gates"]
             if isinstance(gates, dict):
                 data = {**data, "gates": {**GATE_DEFAULTS[data["device"]], **gates}}
         return data
 
-    @model_validator(mode="after")
-    def _instrumented_fits(self) -> Design:
-        planned, blocks = len(self.instrumented_runs), len(self.replicates)
-        if planned != blocks:
-            raise ValueError(
-                f"instrumented has {planned} entries for {blocks} order blocks: give one for each"
-            )
-        return self
+    @field_validator("families")
+    @classmethod
+    def _no_blank(cls, names: list[str]) -> list[str]:
+        if not all(name.strip() for name in names):
+            raise ValueError("a family's name must not be empty")
+        return names
 
     @field_validator("contexts", "families")
     @classmethod
@@ -119,75 +119,8 @@ class Design(Strict):
 
     @model_validator(mode="after")
     def _is_coherent(self) -> Design:
-        slugs: dict[str, str] = {}
-        for name in self.families:
-            other = slugs.setdefault(slug_of(name), name)
-            if other != name:
-                raise ValueError(f"families {other!r} and {name!r} would share one file name")
-        for context in self.contexts:
-            if context != NATURAL and context <= self.new_tokens:
-                raise ValueError(
-                    f"context {context} counts prompt plus new tokens, so it must exceed "
-                    f"new_tokens ({self.new_tokens})"
-                )
-        if NATURAL in self.contexts and self.prompts.source != "jsonl":
-            raise ValueError("contexts: [natural] needs your own prompts (prompts.source: jsonl)")
-        self._check_synthetic()
-        if self.prompts.source == "packaged":
-            for name in self.families:
-                slug(name)
-        for name, mode in self.modes.items():
-            baseline = self.modes.get(mode.baseline)
-            if baseline is None:
-                raise ValueError(
-                    f"mode {name!r} names the unknown baseline {mode.baseline!r}; "
-                    f"there is {', '.join(self.modes)}"
-                )
-            if baseline.speculative:
-                raise ValueError(f"the baseline of mode {name!r} must have drafter: none")
-            runtime = composition.plain_runtime(mode.runtime)
-            if (baseline.runtime, baseline.numerics) != (runtime, mode.numerics):
-                same = "the same runtime" if runtime == mode.runtime else f"runtime {runtime}"
-                raise ValueError(f"the baseline of mode {name!r} must have {same} and numerics")
-            if baseline.sampling != mode.sampling:
-                raise ValueError(
-                    f"the baseline of mode {name!r} must have the same sampling, so that the two "
-                    "write the same kind of text"
-                )
-            if composition.needs_draft_model(mode.drafter) and self.models.draft is None:
-                raise ValueError(f"mode {name!r} drafts with a model, but models.draft is not set")
-            covered = zip(self._part(mode.only), self._part(baseline.only), strict=True)
-            if not all(set(own) <= set(compared) for own, compared in covered):
-                raise ValueError(
-                    f"the baseline of mode {name!r} is not measured on all prompts of the mode: "
-                    "widen its only"
-                )
-        for asked in self.claims:
-            for name in (asked.mode, asked.against):
-                if name not in self.modes:
-                    raise ValueError(f"claim {asked.claim!r} names the unknown mode {name!r}")
-            if not self.modes[asked.mode].speculative:
-                raise ValueError(f"claim {asked.claim!r} is about {asked.mode!r}, a plain mode")
+        check_coherence(self)
         return self
-
-    def _check_synthetic(self) -> None:
-        pair = self.models.target
-        if (pair.source == "synthetic") != (self.prompts.source == "synthetic"):
-            raise ValueError(
-                "a synthetic pair says nothing but its own plan, and only it can read that: "
-                "prompts.source must be synthetic with it, and with no other"
-            )
-        if pair.source != "synthetic":
-            return
-        if not self.synthetic:
-            raise ValueError("models.target is made up, so the design must say synthetic: true")
-        if missing := [c for c in self.contexts if c not in pair.plan.contexts]:
-            raise ValueError(f"context {missing[0]} is not in the plan of the synthetic pair")
-        if len(self.families) > pair.plan.families:
-            raise ValueError(
-                f"the plan of the synthetic pair has {pair.plan.families} families, fewer than "
-                f"the design ({len(self.families)})"
-            )
 
     # --- the grid -------------------------------------------------------------------------
 
@@ -425,43 +358,11 @@ class Design(Strict):
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
-@dataclass(frozen=True, order=True)
-class Cell:
-    """One timing job: one process that measures one mode on one prompt."""
-
-    design: str
-    context: str
-    family: str
-    mode: str
-    replicate: int
-    order_index: int
-
-    @property
-    def block(self) -> str:
-        return f"{self.context}/{self.family}/r{self.replicate}"
-
-    @property
-    def path(self) -> str:
-        """Parquet file of the cell's rows, relative to the repository root."""
-        return (
-            f"results/{self.design}/timing/{self.context}/{self.family}/{self.mode}/"
-            f"r{self.replicate}.parquet"
-        )
-
-
+# By the design's JSON: a design cannot be hashed, and Snakemake asks for one cell after another.
 @functools.lru_cache(maxsize=4)
 def _cells_by_key(design_json: str) -> dict[tuple[str, str, str, int], Cell]:
     design = Design.model_validate_json(design_json)
     return {(c.context, c.family, c.mode, c.replicate): c for c in design.cells()}
-
-
-def slug_of(name: str) -> str:
-    """A family's path-safe name; names that already are slugs stay as they are."""
-    if SLUG.fullmatch(name):
-        return name
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48]
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{words}-{digest}" if words else f"family-{digest}"
 
 
 def parse_design(data: dict[str, Any]) -> Design:
@@ -472,34 +373,12 @@ def parse_design(data: dict[str, Any]) -> Design:
     try:
         return Design.model_validate(data)
     except ValidationError as error:
-        raise DesignError("; ".join(_sentence(e) for e in error.errors())) from None
+        raise DesignError(sentence(error)) from None
 
 
 def load_design(path: str | Path) -> Design:
     """Read a design from YAML or from the frozen JSON that the workflow writes."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DesignError(f"cannot read the design file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DesignError(f"the design file {path} is not UTF-8 text") from None
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise DesignError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise DesignError(f"{path} does not hold a design: expected keys and values")
     return parse_design(data)
-
-
-def _sentence(error: dict[str, Any]) -> str:
-    tags = {"wheel", "folder", "hub", "student", "synthetic"}
-    key = ".".join(str(part) for part in error["loc"] if part not in tags)
-    if error["type"] == "extra_forbidden":
-        return f"config key {key!r} is unknown; config/README.md lists the keys"
-    if error["type"] == "missing":
-        return f"config key {key!r} is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    given = error.get("input")
-    shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool) else ""
-    return f"config key {key!r}: {message}{shown}" if key else message

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from engine import composition
 from engine.strict import Slug, Strict
 
 Count = Annotated[int, Field(ge=1, le=1000)]
+_TINY = 0.001
+
+
+def _zero_or_not_tiny(temperature: float) -> float:
+    if 0 < temperature < _TINY:
+        raise ValueError(f"must be 0, which takes the most likely token, or {_TINY} and more")
+    return temperature
 
 
 class Only(Strict):
@@ -24,13 +31,16 @@ class Only(Strict):
 
 
 class Sampling(Strict):
-    """What is done to a distribution before a token is drawn; see config/README.md."""
+    """What is done to a distribution before a token is drawn; see config/README.md.
 
-    temperature: Annotated[float, Field(ge=0, le=1000)]
-    top_k: Annotated[int, Field(ge=1)] | None = None
+    What logits are divided by is never so small that they overflow to infinity.
+    """
+
+    temperature: Annotated[float, Field(ge=0, le=1000), AfterValidator(_zero_or_not_tiny)]
+    top_k: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=_TINY, le=1000)] = 1.0
 
 
 class Mode(Strict):

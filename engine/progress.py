@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.design import Cell
+from engine.cells import Cell
 from engine.preparation.files import read_json, write_json
 
 

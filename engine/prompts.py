@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from tokenizers import Tokenizer
 
-from engine.design import NATURAL, Design, Prompts, slug_of
+from engine.design import NATURAL, Design, Prompts
+from engine.strict import HALF_CHARACTER, slug_of
 
 _JOINT = "\n\n"
 
@@ -90,6 +91,8 @@ def _parse_question(line: str, where: str) -> tuple[str, str]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise PromptError(f"{where} is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise PromptError(f"{where} is nested too deep to be a question") from None
     if not isinstance(record, dict):
         raise PromptError(f"{where} is not a JSON object with 'category' and 'turns'")
     category, turns = record.get("category"), record.get("turns")
@@ -99,6 +102,12 @@ def _parse_question(line: str, where: str) -> tuple[str, str]:
         raise PromptError(f"{where} has no 'turns': it must be a list that starts with a text")
     if not turns[0].strip():
         raise PromptError(f"{where} has an empty first turn; give it some text or remove the line")
+    for name, text in (("category", category), ("turns", turns[0])):
+        if HALF_CHARACTER.search(text):
+            raise PromptError(
+                f"{where} has half a character (an escape from \\ud800 to \\udfff) in "
+                f"{name!r}; write the whole character"
+            )
     return category, turns[0]
 
 
@@ -193,8 +202,10 @@ class PromptBuilder:
         if family not in self._texts:
             # A user's text that spells a control token must not become one.
             self._tokenizer.encode_special_tokens = True
-            self._texts[family] = self._encode(self._sources[family].text)
-            self._tokenizer.encode_special_tokens = False
+            try:
+                self._texts[family] = self._encode(self._sources[family].text)
+            finally:
+                self._tokenizer.encode_special_tokens = False
         return self._texts[family]
 
     def _encode(self, text: str) -> list[int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.policies import fixed
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
@@ -26,10 +26,11 @@ from engine.decoding.runtimes.eager import Runtime as EagerRuntime
 from engine.decoding.sampling.noise import Purpose, by_inversion
 from engine.decoding.sampling.voice import Greedy, IndependentDraft, Sampled
 from engine.decoding.sampling.warp import Warp, to_probs
+from engine.decoding.target import Target
 
 CPU = torch.device("cpu")
 RUNTIMES = {"eager": EagerRuntime, "device": DeviceRuntime}
-PROMPT = [0, 2]
+PROMPT = (0, 2)
 _NOTHING = 1e-13  # an interval that rounding has made
 
 Sequences = dict[tuple[int, ...], float]
@@ -176,6 +177,7 @@ class Algorithm:
     drafter: Callable[[Resources], Any] = ModelDrafter
     draft_voice: Callable[..., Any] = IndependentDraft
     policy: Callable[[], Any] = fixed.Policy
+    prompt: tuple[int, ...] = PROMPT
 
     def pair(self) -> tuple[TableModel, TableModel]:
         target = TableModel(1, self.vocabulary)
@@ -184,7 +186,7 @@ class Algorithm:
     def distribution(self) -> Sequences:
         """Of texts of `length` tokens, by all branches."""
         target_model, draft_model = self.pair()
-        prompt = torch.tensor(PROMPT)
+        prompt = torch.tensor(self.prompt)
 
         def run(noise: BranchingNoise) -> Sequence[int]:
             runtime = RUNTIMES[self.runtime](CPU)
@@ -214,7 +216,7 @@ class Algorithm:
         if len(text) == self.length:
             yield text, 1.0
             return
-        history = [*PROMPT, *text]
+        history = [*self.prompt, *text]
         seen = torch.zeros(1, self.vocabulary, dtype=torch.bool)
         seen[0, history] = True
         probs = to_probs(target.logits(history)[None], self.target_warp, seen)[0].tolist()

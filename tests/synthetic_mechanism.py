@@ -11,7 +11,8 @@ import pandas as pd
 from engine.analysis.claims import judge_claims
 from engine.analysis.explanation import explain
 from engine.analysis.prediction import Predictor
-from engine.design import Cell, Design
+from engine.cells import Cell
+from engine.design import Design
 from engine.figures.study import Study
 from tests.synthetic_report import REPOSITORY, Tables, study_tables
 from tests.synthetic_rows import FAMILIES, Row, failed_cell, small_design

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from engine import composition
-from engine.design import Cell, Design, parse_design
+from engine.cells import Cell
+from engine.design import Design, parse_design
 from engine.measure.rows import SCHEMA, to_table
 from tests.synthetic_work import cell_work, phase_seconds, rng_of
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.design import Cell, Design
+from engine.cells import Cell
+from engine.design import Design
 
 # What one round spends, in steps of the baseline: per drafted token, verification, repair, control.
 _DRAFT, _VERIFY, _REPAIR, _CONTROL = 0.3, 1.1, 0.9, 0.05

@@ -1,13 +1,16 @@
 """Claims of another source: the word follows the interval, and the sentence says both."""
 
+import dataclasses
 import math
+import re
 
 import pytest
 
-from engine.analysis.claims import HELD, NOT_HELD, OPEN, judge_claims, outcome
+from engine.analysis.claims import HELD, NOT_HELD, OPEN, claimed_range, judge_claims, outcome
 from engine.analysis.latency import arrivals, latency
 from engine.claims import claims
 from engine.design import DesignError
+from engine.limits import Inference
 from tests.synthetic_report import study_tables
 from tests.synthetic_rows import FAMILIES, small_design
 
@@ -22,10 +25,10 @@ MODES = {
 
 def design(*asked, **more):
     return small_design(
-        contexts=[2048], families=FAMILIES[:4], modes=MODES, instrumented=[1, 0],
         claims=[dict(zip(("claim", "mode", "against"), words, strict=True)) for words in asked],
-        **more,
-    )  # fmt: skip
+        **{"contexts": [2048], "families": FAMILIES[:4], "modes": MODES, "instrumented": [1, 0]}
+        | more,
+    )
 
 
 def judged(plan, speeds, **more):
@@ -59,17 +62,21 @@ def test_families_that_failed_a_gate_are_named():
         ("below", 0.8, 0.99, HELD), ("below", 1.01, 1.2, NOT_HELD), ("below", 0.9, 1.1, OPEN),
         ("equal", 0.97, 1.04, HELD), ("equal", 1.06, 1.2, NOT_HELD), ("equal", 0.5, 0.94, NOT_HELD),
         ("equal", 0.9, 1.0, OPEN), ("above", math.nan, math.nan, OPEN),
+        # Counts can be equal in all families: that is neither above nor below.
+        ("above", 1.0, 1.0, OPEN), ("below", 1.0, 1.0, OPEN), ("equal", 1.0, 1.0, HELD),
     ],
 )  # fmt: skip
 def test_every_side_has_its_words(side, low, high, word):
-    assert outcome({"side": side, "low": low, "high": high, "bound": 1.0}, design()) == word
+    claim = dataclasses.replace(claims()["adaptive"], side=side, bound=1.0)
+    start, end = claimed_range(claim, Inference())
+    assert outcome({"low": low, "high": high, "holds_from": start, "holds_to": end}) == word
 
 
 def test_every_claim_of_the_file_can_be_judged_and_says_something():
     for name, claim in claims().items():
         assert claim.side in ("above", "below", "equal")
         assert claim.bound > 0
-        plan = design((name, "adaptive", "fixed"))
+        plan = design((name, "adaptive", "ar" if claim.quantity == "formula" else "fixed"))
         (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7})
         assert row["sentence"].startswith(claim.statement[0].upper())
         assert row["outcome"] in (HELD, NOT_HELD, OPEN)
@@ -91,14 +98,28 @@ def test_nothing_measured_is_open():
     assert "nothing was measured" in row["sentence"]
 
 
-def test_a_claim_about_what_is_not_there_is_one_sentence():
-    for words, says in [
-        (("adaptiv", "adaptive", "fixed"), "unknown claim 'adaptiv'; there is longer_blocks"),
-        (("adaptive", "nobody", "fixed"), "names the unknown mode 'nobody'"),
-        (("adaptive", "ar", "fixed"), "is about 'ar', a plain mode"),
-    ]:
-        with pytest.raises(DesignError, match=says):
-            design(words)
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ([("adaptiv", "adaptive", "fixed")], "unknown claim 'adaptiv'; there is longer_blocks"),
+        ([("adaptive", "nobody", "fixed")], "unknown mode 'nobody'; there is ar, fixed, adaptive"),
+        ([("adaptive", "ar", "fixed")], "is about 'ar', a plain mode"),
+        ([("adaptive", "fixed", "fixed")], "compares 'fixed' with itself: name another mode"),
+        ([("adaptive", "adaptive", "fixed")] * 2, "on 'adaptive' against 'fixed' is listed twice"),
+        ([("window_acceptance", "fixed", "ar")], "acceptance, which the plain mode 'ar' has none"),
+        ([("formula", "fixed", "adaptive")], "about 'fixed' and its baseline: write against: ar"),
+        ([("adaptive", "adaptive", "first_plain")], "'first_plain' is not measured on all prompts"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_judged_is_one_sentence(asked, says):
+    with pytest.raises(DesignError, match=re.escape(says)):
+        design(*asked, modes={**MODES, "first_plain": {**_FOLDED, "only": {"families": 1}}})
+
+
+def test_a_claim_about_phases_needs_runs_that_time_them():
+    for name in ("formula", "kept_cache"):
+        with pytest.raises(DesignError, match="instrumented asks for no runs"):
+            design((name, "fixed", "ar"), instrumented=[0, 0])
 
 
 # --- when tokens arrive -------------------------------------------------------------------

@@ -10,10 +10,11 @@ import torch
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import device as phase_o
 from engine.decoding.runtimes import eager, graph, graph_draft, graph_naive, graph_verify
+from engine.decoding.target import Target
 from engine.design import load_design
 from engine.kernels.step import why_not_fused
 from engine.measure.clock import PhaseClock, RoundClock

@@ -121,36 +121,91 @@ def confident(threshold):
     return lambda: confidence.Policy(threshold)
 
 
-def climbing():
-    """A guard on whose clock every round takes as long: it climbs, and its trials are real."""
-    ticks = itertools.count()
-    return guarded.Policy(lambda: float(next(ticks)))
+def guarding(plain_step):
+    """A guard on whose clock every round takes one second, and a plain step as long as is said."""
+
+    def made():
+        ticks = itertools.count()
+        policy = guarded.Policy(lambda: float(next(ticks)))
+        policy.calibrate([plain_step])
+        return policy
+
+    return made
 
 
+# A policy, and all that it decides in texts as short as these: a number of tokens before a round, a
+# word before a token. One that never decides anything would prove nothing.
 POLICIES = {
-    "adaptive": adaptive.Policy,
-    "in doubt about all": confident(1.0),
-    "in doubt about some": confident(0.5),
-    "never in doubt": confident(0.0),
-    "first plain": first_plain.Policy,
-    "guarded": climbing,
+    "adaptive": (adaptive.Policy, {1, 3}),
+    "in doubt about all": (confident(1.0), {3, "stops"}),
+    "in doubt about some": (confident(0.5), {3, "goes on", "stops"}),
+    "never in doubt": (confident(0.0), {3, "goes on"}),
+    "first plain": (first_plain.Policy, {0, 3}),
+    # A first proposal that passes pays, one that does not ends the trial.
+    "guarded": (guarding(0.55), {0, 1}),
+    "guarded, and climbing": (guarding(1.5), {1, 2}),
 }
+
+
+def overheard(policy, decided):
+    """The policy, which leaves what it decides in a set."""
+    plan, goes_on = policy.plan, policy.goes_on
+
+    def heard_plan():
+        decided.add(plan())
+        return plan()
+
+    def heard_goes_on(logits):
+        said = goes_on(logits)
+        decided.add("goes on" if said else "stops")
+        return said
+
+    policy.plan, policy.goes_on = heard_plan, heard_goes_on
+    return policy
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("truncated", ["neither side", "both"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_leaves_the_distribution_as_it_is(policy, truncated, form):
-    algorithm = Algorithm(3, *FORMS[form], *WARPS[truncated], policy=POLICIES[policy])
+def test_every_policy_leaves_the_distribution_as_it_is(policy, truncated, form, monkeypatch):
+    made, decides = POLICIES[policy]
+    # With the bonus token three are written before adaptive and doubt have decided twice.
+    slow = ["adaptive"] if form == "repair with bonus" else ["adaptive", "in doubt about some"]
+    length = 4 if FORMS[form][1] and policy in slow else 3
+    if policy == "guarded, and climbing":
+        # As many rounds as it takes the guard are too many branches: it decides after one.
+        monkeypatch.setattr(guarded, "_TRIAL", 1)
+        monkeypatch.setattr(guarded, "_FIRST_WAIT", 0)
+        length = 4
+    decided = set()
+    algorithm = Algorithm(
+        3, *FORMS[form], *WARPS[truncated], length=length,
+        policy=lambda: overheard(made(), decided),
+    )  # fmt: skip
     assert algorithm.error() < 1e-6
+    assert decided == decides
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("truncated", ["neither side", "both"])
 @pytest.mark.parametrize("drafter", [ngram.Drafter, hybrid.Drafter])
 def test_look_up_leaves_the_distribution_as_it_is(drafter, truncated, form):
-    algorithm = Algorithm(3, *FORMS[form], *WARPS[truncated], drafter=drafter, length=4)
+    proposed = set()
+
+    class Watched(drafter):
+        def propose(self, committed, k):
+            proposal = super().propose(committed, k)
+            looked_up = getattr(self, "_looked_up", bool(proposal))
+            proposed.add((looked_up, len(proposal)))
+            return proposal
+
+    # What stands in the prompt twice is found at once, and where the text goes on otherwise is not.
+    algorithm = Algorithm(
+        3, *FORMS[form], *WARPS[truncated], drafter=Watched, length=4, prompt=(0, 2, 0, 2)
+    )
     assert algorithm.error() < 1e-6
+    assert {looked_up for looked_up, _ in proposed} == {True, False}
+    assert max(count for looked_up, count in proposed if looked_up) >= 2
 
 
 # --- planted errors: each must fail the same check ---------------------------------------------

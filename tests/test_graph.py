@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
 from engine.decoding.drafters.reference import Drafter as ReferenceDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import eager, graph
+from engine.decoding.target import Target
 from engine.design import DesignError, load_design, parse_design
 from engine.figures import catalogue
 from engine.measure.clock import PhaseClock, RoundClock

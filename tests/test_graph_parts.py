@@ -18,9 +18,10 @@ from engine.decoding import acceptance
 from engine.decoding.captured import CapturedStep
 from engine.decoding.drafters.model import Drafter
 from engine.decoding.growing import GrowingCache
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import device, graph_draft, graph_naive, graph_verify
+from engine.decoding.target import Target
 from engine.design import DesignError, parse_design
 from engine.measure.cell import _failed_row, _identity, work_of
 from engine.measure.child import Outcome

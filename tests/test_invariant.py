@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes import eager, graph
+from engine.decoding.target import Target
 from engine.kernels.apart import RowsApart
 from engine.kernels.step import Ports, TwinStep
 from engine.models.synthetic import Plan, hard_norm, synthetic_decoder

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes.eager import Runtime
+from engine.decoding.target import Target
 from engine.models.cache import CacheError
 from tests.tiny_models import VOCABULARY, tiny_decoder
 

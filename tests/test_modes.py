@@ -9,11 +9,12 @@ from engine.composition import acceptance_parameters, needs_draft_model, not_on_
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter as ModelDrafter
 from engine.decoding.drafters.reference import Drafter as ReferenceDrafter
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources, acceptance_rule
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
 from engine.decoding.runtimes.eager import Runtime as EagerRuntime
 from engine.decoding.sampling.voice import Greedy
+from engine.decoding.target import Target
 from tests.test_loop import CPU, PROMPT, draft_model, plain_tokens, target_model
 
 RUNTIMES = {"eager": EagerRuntime, "device": DeviceRuntime}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.composition import needs_draft_model, policies, policy_parameters
 from engine.decoding import acceptance, resources
-from engine.decoding.drafters import ngram
+from engine.decoding.drafters import hybrid, ngram
 from engine.decoding.loop import Generation, decode
 from engine.decoding.policies import adaptive, confidence, first_plain, guarded
 from engine.decoding.runtimes.device import Runtime as DeviceRuntime
@@ -93,6 +93,20 @@ def test_the_text_is_the_target_s_own(
         assert generation.drafter.cache.length <= generation.length
     if form[0] == "folded":
         assert trace.target_calls == len(trace.round_k)
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 5], [1, 2, 3]])
+@pytest.mark.parametrize("budget", [1, 2, 6])
+def test_short_prompts_long_blocks_and_windows_that_hide_nothing(prompt, budget):
+    """A prompt shorter than an n-gram, a block longer than the text, a window longer than both."""
+    plain, _ = generate(form=("step", False), prompt=prompt, budget=budget)
+    forms = itertools.product(("repair", "folded"), (False, True))
+    for form, policy, drafter, (k, window) in itertools.product(
+        forms, policies(), DRAFTERS, ((1, 500), (64, 1))
+    ):
+        if fit(policy, drafter):
+            trace, _ = generate(policy, drafter, form, k, budget, prompt=prompt, window=window)
+            assert trace.tokens == plain.tokens, (policy, drafter, form, k, window)
 
 
 @settings(deadline=None, max_examples=120)
@@ -193,7 +207,7 @@ def test_first_plain_drafts_nothing_before_the_first_token(form):
     trace, _ = generate("first_plain", form=form, noise=0.0)
     assert trace.round_k[0] == 0
     assert all(trace.round_k[1:-1])
-    assert isinstance(first_plain.Policy().looks, bool)
+    assert not first_plain.Policy().looks
 
 
 def test_accepting_nothing_still_commits_the_target_s_text():
@@ -365,10 +379,21 @@ def test_a_look_up_is_what_a_search_of_the_whole_text_finds(text, cut, k):
 
 def test_the_hybrid_asks_the_model_only_where_nothing_is_found():
     repetitive = [7, 8, 9] * 4
-    trace, generation = generate("fixed", "hybrid", prompt=repetitive, noise=0.1)
+    asked = []
+
+    class Watched(hybrid.Drafter):
+        def propose(self, committed, k):
+            found, before = lookup([*repetitive, *committed]).propose([], k), self.calls
+            proposal = super().propose(committed, k)
+            asked.append((bool(found), self.calls > before))
+            assert not found or proposal == found
+            return proposal
+
     model, _ = generate("fixed", "model", prompt=repetitive, noise=0.1)
-    assert trace.tokens == model.tokens
-    assert trace.draft_calls == generation.drafter.calls
     lookups, _ = generate("fixed", "ngram", prompt=repetitive)
-    assert lookups.draft_calls == 0
-    assert lookups.tokens == model.tokens
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hybrid, "Drafter", Watched)
+        trace, _ = generate("fixed", "hybrid", prompt=repetitive, noise=0.1)
+    assert set(asked) == {(True, False), (False, True)}
+    assert trace.tokens == model.tokens == lookups.tokens
+    assert lookups.draft_calls == 0 < trace.draft_calls < model.draft_calls

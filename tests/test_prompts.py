@@ -84,7 +84,13 @@ def own(tmp_path, lines, **changes):
 
 
 def test_a_user_s_own_questions_are_taken_as_they_are(embedded, tmp_path):
-    texts = {"support <b>tickets</b>": "Why?", "中文": "为什么天空是蓝色的？", "emoji": "🙂 ok"}
+    texts = {
+        "support <b>tickets</b>": "<script>alert('why?')</script>",
+        "中文": "为什么天空是蓝色的？",
+        "emoji": "🙂 👩‍👩‍👧 ok",
+        "one letter": "a",
+        "zero \x00 width": "\u200b\ufeff\x00",
+    }
     lines = [
         json.dumps({"question_id": i, "category": c, "turns": [t]}, ensure_ascii=False)
         for i, (c, t) in enumerate(texts.items())
@@ -129,6 +135,9 @@ def test_the_question_number_picks_within_a_category(embedded, tmp_path):
         ('{"category": "a", "turns": []}', "no 'turns'"),
         ('{"category": "a", "turns": [5]}', "no 'turns'"),
         ('{"category": "a", "turns": ["  "]}', "empty first turn"),
+        ('{"category": "a", "turns": ["\\ud83d is half of it"]}', "half a character .* in 'turns'"),
+        ('{"category": "a\\ude00", "turns": ["x"]}', "half a character .* in 'category'"),
+        ("[" * 100_000, "nested too deep"),
         ("", "holds no question"),
     ],
 )

@@ -8,10 +8,11 @@ from scipy import stats
 
 from engine.decoding import acceptance, resources
 from engine.decoding.drafters.model import Drafter as ModelDrafter
-from engine.decoding.loop import Generation, Target, decode
-from engine.decoding.sampling.noise import Noise
+from engine.decoding.loop import Generation, decode
+from engine.decoding.sampling.noise import Noise, Purpose
 from engine.decoding.sampling.voice import Sampled
 from engine.decoding.sampling.warp import Warp, to_probs
+from engine.decoding.target import LogitsError, Target
 from tests.test_loop import CPU, PROMPT, draft_model, target_model
 from tests.tiny_models import VOCABULARY
 
@@ -107,6 +108,52 @@ def test_temperature_0_is_the_most_likely_token_and_extremes_change_nothing():
     narrow = to_probs(logits, Warp(1.0, top_p=1e-9))
     assert torch.equal(narrow.argmax(-1), logits.argmax(-1))
     assert torch.equal((narrow > 0).sum(-1), torch.ones(9, dtype=torch.long))
+
+
+EXTREME = {
+    "cold": Warp(0.001),
+    "hot": Warp(1000.0),
+    "one": Warp(1.0, top_k=1),
+    "more than there are": Warp(1.0, top_k=10_000_000),
+    "hardly any mass": Warp(1.0, top_p=5e-324),
+    "as likely as the best": Warp(1.0, min_p=1 - 1e-12),
+    "all cut at once": Warp(0.001, 1, 5e-324, 1 - 1e-12, 1000.0),
+    "a penalty that divides by nearly nothing": Warp(0.001, repetition_penalty=0.001),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_whatever_is_cut_a_token_is_left_to_draw(name):
+    least = float("-inf")
+    logits = torch.tensor(
+        [[0.0, 0.0, 0.0, 0.0], [least, 2.0, least, least], [3e38, -3e38, 0.0, least], [1, 2, 3, 4]]
+    )
+    seen = torch.tensor([[True, False, True, False]]).expand(4, 4)
+    probs = to_probs(logits, EXTREME[name], seen)
+    torch.testing.assert_close(probs.sum(-1), torch.ones(4, dtype=torch.float64))
+    assert not probs[logits == least].any()
+    noise, positions = Noise(1, PROMPT), torch.arange(4)
+    for drawn in (noise.race(probs, positions), noise.pick(probs, Purpose.DRAFT, positions)):
+        assert bool((probs.gather(-1, drawn[:, None]) > 0).all())
+
+
+@pytest.mark.parametrize("worst", ["nan", "inf", "-inf"])
+def test_logits_that_say_nothing_are_refused_behind_the_prompt(worst):
+    class Mute:
+        def __init__(self, logits):
+            self.logits = torch.tensor(logits)
+            self.forward, self.new_cache = None, target_model().new_cache
+
+        def prefill(self, tokens, cache, chunk):
+            cache.advance(len(tokens))
+            return self.logits
+
+    value = float(worst)
+    broken = [value] * 3 if worst == "-inf" else [0.0, value, 1.0]
+    with pytest.raises(LogitsError, match="are not finite; try another dtype"):
+        Target(Mute(broken), 8).prefill(torch.tensor([1]), 4)
+    # Tokens that may not follow are no fault.
+    Target(Mute([0.0, float("-inf")]), 8).prefill(torch.tensor([1]), 4)
 
 
 def test_a_penalty_asks_for_the_history():

@@ -17,9 +17,10 @@ from engine.analysis.walk import walk
 from engine.composition import ROOT
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
-from engine.decoding.loop import Generation, Target, Trace, decode
+from engine.decoding.loop import Generation, Trace, decode
 from engine.decoding.resources import Resources
 from engine.decoding.runtimes.eager import Runtime
+from engine.decoding.target import Target
 from engine.design import load_design
 from engine.evidence.agreement import trace_acceptance
 from engine.models.fetching import fetch

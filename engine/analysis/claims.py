@@ -18,11 +18,12 @@ from engine.analysis.latency import arrivals
 from engine.analysis.phases import phase_table
 from engine.claims import Claim, claims
 from engine.design import Design
+from engine.limits import Inference
 
 HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told from these intervals"
 COLUMNS = [
     "context", "claim", "mode", "against", "quantity", "what", "value", "low", "high", "bound",
-    "side", "claimed", "families", "gated", "outcome", "sentence",
+    "side", "holds_from", "holds_to", "claimed", "families", "gated", "outcome", "sentence",
 ]  # fmt: skip
 _WHAT = {
     "speed": "R of {mode} over that of {against}",
@@ -117,27 +118,33 @@ def _judge(
         "high": interval.high if interval.high is not None else math.nan,
         "bound": claim.bound,
         "side": claim.side,
+        **dict(
+            zip(("holds_from", "holds_to"), claimed_range(claim, design.inference), strict=True)
+        ),
         "claimed": claim.value if claim.value is not None else math.nan,
         "families": len(chosen),
         "gated": enough,
     }
-    row["outcome"] = outcome(row, design)
+    row["outcome"] = outcome(row)
     return row | {"sentence": sentence(row, claim)}
 
 
-def outcome(row: dict[str, Any], design: Design) -> str:
-    """HELD, NOT_HELD or OPEN, from the interval and where the claim puts it."""
-    low, high, bound = row["low"], row["high"], row["bound"]
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return OPEN
-    if row["side"] == "equal":
-        near = bound * design.inference.same_low, bound * design.inference.same_high
-        if near[0] <= low and high <= near[1]:
-            return HELD
-        return NOT_HELD if high < near[0] or low > near[1] else OPEN
-    above, below = low > bound, high < bound
-    held, broken = (above, below) if row["side"] == "above" else (below, above)
-    return HELD if held else NOT_HELD if broken else OPEN
+def claimed_range(claim: Claim, inference: Inference) -> tuple[float, float]:
+    """Where the claim puts the ratio; `equal` is as near its bound as the verdict SAME is to 1."""
+    return {
+        "above": (claim.bound, math.inf),
+        "below": (0.0, claim.bound),
+        "equal": (claim.bound * inference.same_low, claim.bound * inference.same_high),
+    }[claim.side]
+
+
+def outcome(row: dict[str, Any]) -> str:
+    """HELD, NOT_HELD or OPEN, from the interval and the range that the claim holds in."""
+    low, high = row["low"], row["high"]
+    # No interval leaves it open, for nothing compares with NaN. A bound alone is on neither side.
+    if row["holds_from"] < low and high < row["holds_to"]:
+        return HELD
+    return NOT_HELD if high < row["holds_from"] or low > row["holds_to"] else OPEN
 
 
 def sentence(row: dict[str, Any], claim: Claim) -> str:

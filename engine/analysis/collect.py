@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from engine.cells import Cell
 from engine.composition import by_the_clock, policies
-from engine.design import Cell, Design
+from engine.design import Design
 from engine.measure.rows import RowsError, read_rows
 
 _IDENTITY = ("design", "context", "family", "mode", "replicate")

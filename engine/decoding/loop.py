@@ -7,116 +7,26 @@ is whatever the runtime makes of it (`Token`): the loop passes it on and never l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from engine.decoding.acceptance import Case, Ruling
+from engine.decoding.acceptance import Case
 from engine.decoding.policies import fixed
+from engine.decoding.protocols import (
+    Drafter,
+    Judged,
+    Policy,
+    Rule,
+    Runtime,
+    Stopwatch,
+    Token,
+    Unwatched,
+    Voice,
+)
 from engine.decoding.sampling.voice import Greedy
-
-Token = Any  # an int where tokens live on the host, a LongTensor [1] where they stay on the device
-Rule = Callable[[Case], Ruling]
-
-
-class Stopwatch(Protocol):
-    """What the loop tells whoever measures it. Phases: draft, verify, repair, control.
-
-    Where rounds are timed on the device's stream, `ended` stops the host's clock and `on_stream`
-    brings their seconds afterwards; `by_phase` asks for the phases' as well.
-    """
-
-    by_phase: bool
-
-    def enter(self, phase: str) -> None: ...
-    def arrived(self, tokens: int) -> None: ...
-    def lap(self) -> None: ...
-    def ended(self) -> None: ...
-    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None: ...
-
-
-class Unwatched:
-    """For decoding that nobody times."""
-
-    by_phase = False
-
-    def enter(self, phase: str) -> None: ...
-    def arrived(self, tokens: int) -> None: ...
-    def lap(self) -> None: ...
-    def ended(self) -> None: ...
-    def on_stream(self, round_s: list[float], phase_s: dict[str, float]) -> None: ...
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What became of a block: m tokens accepted, and the token after them if there is one.
-
-    `values` are the ids of the accepted tokens and, last, of `token`: what the host must know.
-    """
-
-    accepted: int
-    token: Token | None
-    values: list[int]
-
-
-class Runtime(Protocol):
-    """Where tokens live, and what each crossing between host and device costs."""
-
-    whole_rounds: Callable[[Generation, int], None] | None
-
-    def upload(self, tokens: Sequence[Token]) -> Tensor: ...
-    def take(self, choice: Tensor, name: str) -> Token: ...
-    def values(self, tokens: Sequence[Token], name: str) -> list[int]: ...
-    def hold(self, values: Sequence[int]) -> list[Token]: ...
-    def decided(self, flag: Tensor, name: str) -> bool: ...
-    def judge(self, rule: Rule, proposal: Sequence[Token], case: Case) -> Judged: ...
-    def first_stop(self, values: Sequence[int]) -> int | None: ...
-    def round_end(self) -> None: ...
-
-
-class Policy(Protocol):
-    """How much a round drafts; fixed.py says what each verb means."""
-
-    looks: bool
-
-    def begin(self, most: int) -> None: ...
-    def plan(self) -> int: ...
-    def goes_on(self, logits: Tensor) -> Tensor: ...
-    def observe(self, proposed: int, accepted: int, committed: int) -> None: ...
-
-
-class Voice(Protocol):
-    """How the target's own tokens are chosen: see sampling/voice.py."""
-
-    def choose(
-        self, logits: Tensor, committed: Sequence[Token], block: Tensor | None = None
-    ) -> Tensor: ...
-
-
-class Drafter(Protocol):
-    """Two verbs matter, propose and update; the rest keeps its cache honest.
-
-    `probabilities` is what each token of the last proposal was sampled from (float64
-    [k, vocabulary]); None for a drafter that does not sample.
-
-    `propose` returns at most k tokens; fewer, or none, where it has nothing better to offer.
-    `expect` raises CacheError unless, after a proposal, the cache covers that many tokens; a
-    drafter with another coverage (a window, no cache) translates the number or ignores it.
-    """
-
-    calls: int
-    catchups: int
-    probabilities: Tensor | None
-
-    def prefill(self, prompt: Tensor, chunk: int) -> None: ...
-    def restart(self) -> None: ...
-    def propose(self, committed: Sequence[Token], k: int) -> list[Token]: ...
-    def catch_up(self, committed: Sequence[Token]) -> None: ...
-    def update(self, kept: int) -> None: ...
-    def expect(self, length: int) -> None: ...
+from engine.decoding.target import Target
 
 
 @dataclass
@@ -146,45 +56,6 @@ class Trace:
             counts.extend([0] * (k - len(counts)))
             for position in range(reached):
                 counts[position] += 1
-
-
-class Target:
-    """The target model, its cache, and logits kept between rounds.
-
-    `saved_next` are the logits after the last token in the cache: after the prompt in all forms,
-    after every round in the repair form, which judges d_1 by them. `invariant`: a row's bits do
-    not depend on how many there are, because each passes alone; it costs as many steps. `step`
-    reads tokens as `Decoder.forward` does; a runtime may put its own in its place.
-    """
-
-    def __init__(self, model, capacity: int, invariant: bool = False):
-        self.model = model
-        self.step = model.forward
-        self.invariant = invariant
-        self.cache = model.new_cache(capacity)
-        self.calls = 0
-        self.prompt_length = 0
-        self.saved_next: Tensor | None = None
-        self._prompt_logits: Tensor | None = None
-
-    def prefill(self, prompt: Tensor, chunk: int) -> None:
-        """Read the prompt (LongTensor [P] on the device) once; restarts reuse it."""
-        self._prompt_logits = self.model.prefill(prompt, self.cache, chunk)
-        self.prompt_length = prompt.shape[0]
-        self.restart()
-
-    def restart(self) -> None:
-        """Back to the end of the prompt."""
-        self.cache.trim(self.prompt_length)
-        self.saved_next = self._prompt_logits
-        self.calls = 0
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits [M, vocabulary] after each of M tokens, which join the cache."""
-        self.calls += 1
-        if self.invariant:
-            return torch.cat([self.step(token, self.cache) for token in tokens.split(1)])
-        return self.step(tokens, self.cache, rows=tokens.shape[0])
 
 
 @dataclass

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.decoding import loop
+from engine.decoding import target
 
 
-class Target(loop.Target):
+class Target(target.Target):
     """The cache holds the same tokens as ever, but is filled anew by each forward."""
 
     def prefill(self, prompt: Tensor, chunk: int) -> None:

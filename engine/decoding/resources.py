@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.decoding import acceptance, loop, recomputing
+from engine.decoding import acceptance, recomputing, target
 from engine.decoding.policies import fixed
 from engine.decoding.sampling.noise import Noise
 from engine.decoding.sampling.voice import Greedy, IndependentDraft, Sampled, SharedDraft
@@ -60,7 +60,7 @@ def build_target(mode: Mapping[str, Any], model, capacity: int):
     """The target of a mode, which keeps its cache between verifications or does not."""
     if mode["target_cache"] == "recomputed":
         return recomputing.Target(model, capacity)
-    return loop.Target(model, capacity, mode["numerics"] == "invariant")
+    return target.Target(model, capacity, mode["numerics"] == "invariant")
 
 
 def acceptance_rule(mode: Mapping[str, Any]):

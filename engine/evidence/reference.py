@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from engine.decoding import resources
-from engine.decoding.loop import Generation, Target, decode
+from engine.decoding.loop import Generation, decode
+from engine.decoding.target import Target
 from engine.design import Design
 from engine.models.loading import FetchedModel, load_decoder
 

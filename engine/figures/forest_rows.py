@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from engine.design import slug_of
 from engine.figures import style
 from engine.figures.message import lengths, outcome, short_word
 from engine.figures.published import Figure as Published
 from engine.figures.published import ratio_of
+from engine.strict import slug_of
 
 LABEL_MOST = 1.4  # inches
 _NBSP = "\u00a0"

@@ -15,14 +15,12 @@ from matplotlib.patches import Patch
 from engine.figures import marks, style
 from engine.figures.forest_rows import LABEL_MOST
 from engine.figures.message import lengths
-from engine.figures.published import Figure as Number
+from engine.figures.published import Figure as Published
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Ratio, Study
 
-_ABOVE, _BELOW = 0.26, 0.5
+_ABOVE, _BELOW = 0.26, 0.5  # inches of a panel for its head and for its axis
 _BAND = "#cfe6dc"
-_FAR = 1e3  # a side without an end
-_EQUAL = (0.95, 1.05)  # as inference.same_low and same_high
 
 
 def draw(study: Study) -> tuple[Figure, str]:
@@ -82,20 +80,16 @@ def _row(claim: dict[str, Any]) -> marks.Row:
     if claim["families"]:
         ends = None if np.isnan(claim["low"]) else (claim["low"], claim["high"])
         ratio = Ratio(claim["value"], ends, int(claim["families"]), bool(claim["gated"]))
-    beside = () if np.isnan(claim["claimed"]) else (Number(claim["claimed"], None, None),)
+    beside = () if np.isnan(claim["claimed"]) else (Published(claim["claimed"], None, None),)
     label = style.printable(claim["claim"], claim["claim"], LABEL_MOST)
     return marks.Row(label, claim["mode"], ratio, beside)
 
 
 def _bands(ax: Axes, claims: list[dict[str, Any]]) -> None:
+    """Where each claim puts its ratio, as far as the axis goes."""
     low, high = ax.get_xlim()
     for y, claim in enumerate(claims):
-        start, end = {
-            "above": (claim["bound"], _FAR),
-            "below": (1 / _FAR, claim["bound"]),
-            "equal": tuple(claim["bound"] * share for share in _EQUAL),
-        }[claim["side"]]
-        start, end = max(start, low), min(end, high)
+        start, end = max(claim["holds_from"], low), min(claim["holds_to"], high)
         if start < end:
             ax.fill_betweenx([y - 0.5, y + 0.5], start, end, color=_BAND, linewidth=0, zorder=0.5)
     ax.set_xlim(low, high)

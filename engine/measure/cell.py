@@ -12,8 +12,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from engine.cells import Cell
 from engine.composition import ROOT, engine_sha256
-from engine.design import Cell, Design
+from engine.design import Design
 from engine.measure.child import Outcome, run_child
 from engine.measure.lock import machine_lock
 from engine.measure.telemetry import boot_id

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from engine.analysis.blocks import CELL, block_times, measured_runs
-from engine.design import Cell, Design
+from engine.cells import Cell
+from engine.design import Design
 
 
 class MeasuredCell:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.decoding.drafters import model, ngram
-from engine.decoding.loop import Token
+from engine.decoding.protocols import Token
 from engine.decoding.resources import Resources
 from engine.models.cache import CacheError
 
@@ -57,7 +57,7 @@ class Drafter:
         self._drafting.restart()
 
     def propose(self, committed: Sequence[Token], k: int) -> list[Token]:
-        """At most k tokens that were looked up, or k that the model drafts."""
+        """At most k tokens: those that were looked up or, if there are none, the model's."""
         found = self._lookup.propose(committed, k)
         self._looked_up = bool(found)
         return found or self._drafting.propose(committed, k)

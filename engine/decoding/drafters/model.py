@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.decoding.loop import Token
+from engine.decoding.protocols import Token
 from engine.decoding.resources import Resources
 
 NEEDS_DRAFT_MODEL = True
@@ -30,7 +30,7 @@ class Drafter:
         self.catchups = 0
         self.probabilities: Tensor | None = None
         self._lags = False
-        self._read_all = False
+        self._last_was_read = False
         self._prompt_length = 0
         self._prompt_logits: Tensor | None = None
         self._next: Tensor | None = None
@@ -58,13 +58,13 @@ class Drafter:
         self.catch_up(committed)
         proposal: list[Token] = []
         drafted: list[Tensor] = []
-        self._read_all = False
+        self._last_was_read = False
         while len(proposal) < k:
             if proposal:
                 self._next = self._forward(proposal[-1:])
             if not self._goes_on():
-                # The distribution that it stopped at comes from the last proposed token.
-                self._read_all = bool(proposal)
+                # The distribution that it stopped at comes from reading the last proposed token.
+                self._last_was_read = bool(proposal)
                 break
             choice, probs = self.voice.draw(self._next[None], committed, proposal)
             proposal.append(self.runtime.take(choice, "draft_token"))
@@ -94,7 +94,8 @@ class Drafter:
         self._lags = self.cache.length < kept
 
     def expect(self, length: int) -> None:
-        self.cache.expect(length + self._read_all)
+        """As of every drafter; where doubt ended the proposal, its last token is read as well."""
+        self.cache.expect(length + self._last_was_read)
 
     def _forward(self, tokens: Sequence[Token]) -> Tensor:
         self.calls += 1

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from engine.decoding.loop import Token
+from engine.decoding.protocols import Token
 from engine.decoding.resources import Resources
 
 NEEDS_DRAFT_MODEL = False

@@ -15,7 +15,11 @@ TAKES = ("threshold",)
 
 
 class Policy(fixed.Policy):
-    """Goes on while the draft's most probable token has at least probability `threshold`."""
+    """Goes on while the draft's most probable token has at least probability `threshold`.
+
+    By the model's own distribution, over the ids that its head scores: a temperature of the mode
+    changes what is drawn, not how much.
+    """
 
     looks = True
 

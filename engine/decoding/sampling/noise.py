@@ -97,7 +97,7 @@ def by_inversion(weights: Tensor, uniform: Tensor) -> Tensor:
     """LongTensor [M]: the first token whose cumulated weight exceeds that share of the total.
 
     `weights` are [M, vocabulary], `uniform` [M] inside (0, 1). A token without weight is never
-    drawn.
+    drawn. Of weights that are not numbers the answer is `vocabulary`, an id that no model takes.
     """
     cumulated = weights.cumsum(-1)
     total = cumulated[:, -1:]
