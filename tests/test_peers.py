@@ -1,23 +1,21 @@
 """transformers' generate as a mode: the same tokens from the same weights, timed like our own."""
 
 import functools
-import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from random_models import random_decoder
 
-from engine import composition
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
 from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources, build_runtime
 from engine.decoding.target import Target
 from engine.design import parse_design
+from engine.measure.cell import time_cell
 from engine.measure.clock import PhaseClock, RoundClock
+from engine.measure.rows import to_table
 from engine.models.fetching import fetch
 from engine.strict import DesignError
 from tests.checkpoints import tiny_pair
@@ -25,8 +23,8 @@ from tests.workspace import ROOT, tiny_design
 
 CPU, PROMPT, BUDGET = torch.device("cpu"), 40, 24
 MODELS = [
-    ("llama", False), ("llama", True), ("qwen2", False), ("qwen2", True), ("llama-bias", False),
-    ("qwen3", True), ("mistral", False),
+    ("llama", False), ("llama", True), ("qwen2", False), ("qwen2", True), ("llama-bias", True),
+    ("qwen3", False), ("mistral", False),
 ]  # fmt: skip
 
 
@@ -109,11 +107,16 @@ def test_no_run_reads_the_prompt_again(runtime, k):
 
 
 def test_no_weight_is_copied():
-    target, _ = pair("qwen2", tied=True)
-    model = Bench("hf", pair("qwen2", tied=True)).runtime.model
-    ours = {w.untyped_storage().data_ptr() for w in target.weights()}
+    target, _ = models = pair("qwen2", tied=True)
+    model = Bench("hf", models).runtime.model
+    tensors = [
+        target.head,
+        target.norm,
+        *(t for layer in target.layers for t in vars(layer).values()),
+    ]
+    ours = {t.untyped_storage().data_ptr() for t in tensors if isinstance(t, torch.Tensor)}
     assert {w.untyped_storage().data_ptr() for w in model.parameters()} <= ours
-    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
 
 
 @pytest.mark.parametrize(("runtime", "k"), [("hf", 0), ("hf", 4), ("hf_static", 0)])
@@ -178,23 +181,27 @@ def test_what_a_peer_cannot_do_is_one_sentence(tmp_path, mode, says):
     assert "\n" not in str(caught.value)
 
 
-def test_a_cell_of_a_peer_has_rows_like_any_other(tmp_path):
-    """The measuring process itself, its rows, and what it executes."""
+def test_a_cell_of_a_peer_has_rows_like_any_other(tmp_path, monkeypatch):
+    """From the design to rows, in a measuring process; what it executes is what its hash covers."""
+    monkeypatch.setenv("SPECSCALE_LOCK_FILE", str(tmp_path / "lock"))
+    (tmp_path / "lock").touch()
     modes = {"hf_generate": PLAIN, "hf_assisted": ASSISTED}
     design = parse_design(
         tiny_design(tiny_pair(tmp_path), contexts=[64], modes=modes, instrumented=[1, 0])
     )
-    rows, executed = measured(design, "hf_assisted")
+    models = {name: vars(fetch(getattr(design.models, name), ROOT)) for name in ("target", "draft")}
+    rows = time_cell(
+        design,
+        design.cell("64", "news", "hf_assisted", 0),
+        {**models, "stop_ids": [2]},
+        {"tokens": list(range(3, 59)), "sha256": "0" * 64},
+    )
+    assert [row["error"] for row in rows if row["status"] != "ok"] == []
+    table = to_table(rows)
+    assert table["host_syncs"].null_count == table["h2d_copies"].null_count == len(rows)
+    assert set(table["timed_compiles"].to_pylist()) == {0}
     timed = [row for row in rows if not row["warmup"]]
-    assert timed
-    for row in rows:
-        assert row["host_syncs"] is None
-        assert row["h2d_copies"] is None
-        assert row["timed_compiles"] == 0
-    for row in timed:
-        assert row["new_tokens"] == 8
-        assert row["proposed"] == sum(row["round_k"]) > 0
-        assert len({row["token_sha256"] for row in timed}) == 1
-    named = {*composition.core_files(), *composition.mode_files("model", "hf")}
-    assert executed <= {str(path) for path in named}
-    assert str(composition.ENGINE / "decoding" / "peers.py") in executed
+    assert {row["new_tokens"] for row in timed} == {8}
+    assert len({row["token_sha256"] for row in timed}) == 1
+    assert all(row["proposed"] == sum(row["round_k"]) > 0 for row in timed)
+    assert any(row["instrumented"] and row["draft_s"] > 0 for row in timed)
