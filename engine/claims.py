@@ -1,8 +1,9 @@
-"""What a second source says of speculative decoding: config/claims.csv, a row a claim.
+"""What a second source says of speculative decoding, and this project: config/claims.csv.
 
-The source is a practitioner's guide (METHODS section 2). Each claim is made a ratio of one mode
-over another, so that one interval over families says whether it held. Plain data: the workflow asks
-while it parses.
+The source is a practitioner's guide (METHODS section 2); claims of this project, which are about
+other libraries beside it, say in their column `source` that they are its own. Each claim is made a
+ratio of one mode over another, so that one interval over families says whether it held. Plain data:
+the workflow asks while it parses.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Claim:
     def needs_phases(self) -> bool:
         """Whether it is about parts of a round, which only instrumented runs time."""
         return self.quantity in ("formula", "verification")
+
+    @property
+    def of_plain_modes(self) -> bool:
+        """Whether it may be about plain decoding: no baseline takes part in the ratio."""
+        return self.quantity == "token_time"
 
     @property
     def needs_drafts(self) -> bool:

@@ -132,13 +132,13 @@ def _check_claims(design: Design) -> None:
             raise ValueError(f"{what} on {mode!r} against {against!r} is listed twice")
         if mode == against:
             raise ValueError(f"{what} compares {mode!r} with itself: name another mode in against")
-        if not design.modes[mode].speculative:
+        claim = claims()[asked.claim]
+        if not design.modes[mode].speculative and not claim.of_plain_modes:
             raise ValueError(f"{what} is about {mode!r}, a plain mode")
         if not _covers(design, against, mode):
             raise ValueError(
                 f"{what}: {against!r} is not measured on all prompts of {mode!r}: widen its only"
             )
-        claim = claims()[asked.claim]
         if claim.needs_drafts and not design.modes[against].speculative:
             raise ValueError(
                 f"{what} is about {claim.quantity}, which the plain mode {against!r} has none of: "

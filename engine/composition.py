@@ -94,6 +94,11 @@ def captures(runtime: str) -> bool:
     return _declared("runtimes", runtime, "CAPTURES") is True
 
 
+def peer(runtime: str) -> str:
+    """What another library decodes by in a runtime's place: its `PEER`; '' if nothing does."""
+    return _declared("runtimes", runtime, "PEER") or ""
+
+
 def plain_runtime(runtime: str) -> str:
     """The runtime of a mode's plain decoding: its own, or the one that its file calls `PLAIN`."""
     return _declared("runtimes", runtime, "PLAIN") or runtime

@@ -112,6 +112,8 @@ class Mode(Strict):
                         f"runtime {self.runtime!r} captures rounds of one kind beforehand: "
                         f"leave out {name} (default: {default})"
                     )
+        if peer := composition.peer(self.runtime):
+            self._is_the_peers(peer)
         if (self.target_cache, self.numerics) == ("recomputed", "invariant"):
             raise ValueError("numerics: invariant needs target_cache: kept")
         rule, policy = f"acceptance {self.acceptance!r}", f"policy {self.policy!r}"
@@ -125,6 +127,20 @@ class Mode(Strict):
             if self.threshold is not None:
                 raise ValueError(f"drafter {self.drafter!r} has no model for {policy} to look at")
         return self
+
+    def _is_the_peers(self, peer: str) -> None:
+        """Raise ValueError for what another library does not do, or not as this one does."""
+        for name in (*_VARYING, "numerics"):
+            if getattr(self, name) != (default := type(self).model_fields[name].default):
+                raise ValueError(
+                    f"runtime {self.runtime!r} decodes by {peer}: leave out {name} "
+                    f"(default: {default})"
+                )
+        if self.speculative and not self.bonus:
+            raise ValueError(
+                f"runtime {self.runtime!r} decodes by {peer}, which always takes a bonus token: "
+                "write bonus: true"
+            )
 
     @model_validator(mode="after")
     def _samples_coherently(self) -> Mode:

@@ -47,6 +47,32 @@ def test_the_word_follows_the_interval(adaptive, word):
     assert "4 families" in row["sentence"]
 
 
+_PEERS = {
+    **MODES,
+    "hf_generate": {"drafter": "none", "runtime": "hf", "baseline": "hf_generate"},
+    "hf_assisted": {**_FOLDED, "runtime": "hf", "baseline": "hf_generate"},
+}
+
+
+@pytest.mark.parametrize(("peer", "word"), [(2.0, HELD), (1.0, NOT_HELD)])
+def test_times_are_compared_across_baselines(peer, word):
+    """Plain modes too: no baseline of either takes part."""
+    plan = design(
+        ("peer_plain", "hf_generate", "ar"), ("peer_assisted", "hf_assisted", "fixed"), modes=_PEERS
+    )
+    tables = study_tables(plan, ratio=lambda cell: 0.8, spread=0.0)
+    # Of a tidy study, all of whose plain decoding takes the same: the peer's times stretched.
+    rows = tables.rows
+    theirs = rows["runtime"].eq("hf")
+    rows.loc[theirs, "round_s"] = rows.loc[theirs, "round_s"].map(lambda s: [peer * x for x in s])
+    plain, assisted = judge_claims(rows, tables.ratios, plan).to_dict("records")
+    assert plain["value"] == pytest.approx(peer, rel=0.1)
+    assert assisted["value"] == pytest.approx(peer, rel=0.1)
+    assert plain["outcome"] == word
+    assert "time a token of hf_generate over that of ar" in plain["sentence"]
+    assert "a claim of this project" in plain["sentence"]
+
+
 def test_families_that_failed_a_gate_are_named():
     plan = design(("adaptive", "adaptive", "fixed"))
     failed = {("2048", family, "adaptive"): "steady" for family in FAMILIES[:4]}

@@ -8,6 +8,7 @@ from engine import composition
 from tests.checkpoints import tiny_pair
 from tests.workspace import ROOT, tiny_design
 
+_DRAFTS = {"drafter": "model", "k": 4, "round": "folded"}
 _RUN = """
 import json, sys
 from engine.measure import job
@@ -26,7 +27,7 @@ def executed_by(folder, runtime):
     from engine.models.fetching import fetch
 
     plain = {"drafter": "none", "runtime": runtime, "baseline": "ar"}
-    modes = {"ar": plain, "spec": plain | {"drafter": "model", "k": 4, "round": "folded"}}
+    modes = {"ar": plain, "spec": plain | {**_DRAFTS, "bonus": runtime == "hf"}}
     design = parse_design(tiny_design(tiny_pair(folder), contexts=[64], modes=modes))
     cell = design.cell("64", "news", "spec", 0)
     job = {
@@ -81,3 +82,9 @@ def test_a_round_of_the_graph_runtime_executes_nothing_beyond_its_files(tmp_path
     executed, named = executed_by(tmp_path, "graph")
     assert executed <= named
     assert any(path.endswith("kernels/commit.py") for path in executed)
+
+
+def test_a_peer_executes_nothing_of_ours_beyond_its_files(tmp_path):
+    executed, named = executed_by(tmp_path, "hf")
+    assert executed <= named
+    assert any(path.endswith("models/as_transformers.py") for path in executed)

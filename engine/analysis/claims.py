@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.blocks import CELL, block_times
 from engine.analysis.intervals import headline_interval
 from engine.analysis.latency import arrivals
 from engine.analysis.phases import phase_table
@@ -28,6 +29,7 @@ COLUMNS = [
 _WHAT = {
     "speed": "R of {mode} over that of {against}",
     "acceptance": "acceptance of {mode} over that of {against}",
+    "token_time": "time a token of {mode} over that of {against}",
     "first_token": "time to the first token of {mode} over that of {against}",
     "verification": "verification of {mode} over that of {against}, seconds a round",
     "formula": "R of {mode} over alpha / (c + 1)",
@@ -57,6 +59,7 @@ class _Evidence:
         self._acceptance = keyed["acceptance"].to_dict()
         self._admitted = keyed["admitted"].astype(bool).to_dict()
         self._arrivals = arrivals(rows)
+        self._blocks = block_times(rows).set_index(CELL)["block_s"].to_dict()
         phases = phase_table(rows, design)
         places = phases.groupby(["context", "family", "mode"]) if len(phases) else []
         self._phases = {place: group.mean(numeric_only=True) for place, group in places}
@@ -70,6 +73,15 @@ class _Evidence:
 
     def acceptance(self, own: tuple, other: tuple) -> float:
         return _log(self._acceptance.get(own)) - _log(self._acceptance.get(other))
+
+    def token_time(self, own: tuple, other: tuple) -> float:
+        """Each order block its own ratio, as R has it; all modes commit as many tokens."""
+        found = [
+            _log(self._blocks.get((*own, replicate))) - _log(self._blocks.get((*other, replicate)))
+            for replicate in range(len(self.design.replicates))
+        ]
+        usable = [x for x in found if math.isfinite(x)]
+        return sum(usable) / len(usable) if usable else math.nan
 
     def first_token(self, own: tuple, other: tuple) -> float:
         first = [self._arrivals.get(place, {}).get("first_token_s") for place in (own, other)]

@@ -45,6 +45,13 @@ class Crossings:
     def prepare(self, generation: Generation, k: int) -> None:
         """Build what runs like this one need, before any of them is timed; models are prefilled."""
 
+    def rewind(self) -> None:
+        """Back to the end of the prompt, of what the runtime itself keeps; never timed."""
+
+    def counts(self) -> dict[str, int | None]:
+        """Columns of a row: all waits and copies since the last reset; None where not known."""
+        return {"host_syncs": self.syncs.total(), "h2d_copies": self.h2d_copies}
+
     def reset_counts(self) -> None:
         self.syncs.clear()
         self.h2d_copies = 0

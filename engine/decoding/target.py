@@ -25,6 +25,7 @@ class Target:
         self.invariant = invariant
         self.cache = model.new_cache(capacity)
         self.calls = 0
+        self.prompt: Tensor | None = None
         self.prompt_length = 0
         self.saved_next: Tensor | None = None
         self._prompt_logits: Tensor | None = None
@@ -41,7 +42,7 @@ class Target:
                 "the target's logits behind the prompt are not finite; try another dtype, or "
                 "fetch the model again"
             )
-        self.prompt_length = prompt.shape[0]
+        self.prompt, self.prompt_length = prompt, prompt.shape[0]
         self.restart()
 
     def restart(self) -> None:

@@ -191,6 +191,7 @@ class CellRun:
         self.target.restart()
         if self.drafter:
             self.drafter.restart()
+        self.runtime.rewind()
         self.runtime.reset_counts()
         watch = PhaseClock(self.runtime.wait) if instrumented else RoundClock()
         generation = self._generation(budget, watch)
@@ -239,8 +240,7 @@ class CellRun:
             "proposed_by_position": trace.proposed_by_position,
             "judged_by_position": trace.judged_by_position,
             "accepted_by_position": trace.accepted_by_position,
-            "host_syncs": self.runtime.syncs.total(),
-            "h2d_copies": self.runtime.h2d_copies,
+            **self.runtime.counts(),
             "tokens": tokens,
             "token_sha256": hashlib.sha256(json.dumps(tokens).encode()).hexdigest(),
             "stalled_share": stalled_share(watch.round_s),
