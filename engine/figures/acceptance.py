@@ -63,7 +63,7 @@ def draw(
             Grid(columns, _LEFT, panel, _GAP),
             [Space(_ABOVE, _BODY, _BELOW)] * len(contexts),
             message(shown),
-            verdict["synthetic"],
+            style.banners(verdict),
             _legend(shown),
             notes,
         )

@@ -82,7 +82,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         spaces,
         said,
-        study.synthetic,
+        study.banners,
         _legend(gains, pools, ratios, study),
         _notes(pools, ratios, study.published),
     )

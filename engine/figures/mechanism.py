@@ -26,6 +26,6 @@ def plot(name: str, study: Study, out_svg: str | Path, out_png: str | Path) -> d
         except NothingToShow as why:
             message = missing = str(why)
             grid = Grid(1, 0.1, style.TALL_IN - 0.2, 0)
-            figure, _ = lay_out(grid, [], f"{entry.title}: {why}", study.synthetic, [], [])
+            figure, _ = lay_out(grid, [], f"{entry.title}: {why}", study.banners, [], [])
         style.save(figure, out_svg, out_png)
     return {"name": name, "title": entry.title, "message": message, "missing": missing}

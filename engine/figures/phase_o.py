@@ -46,7 +46,7 @@ def draw(study: Study) -> tuple[Figure, str]:
             Space(_ABOVE, marks.ROW * (len(syncs) - 1 + 2 * marks.PAD), _BELOW),
         ],
         said,
-        study.synthetic,
+        study.banners,
         [*marks.row_handles(ratios, study.level), marks.published_handle()],
         [
             *marks.loose(ratios),
