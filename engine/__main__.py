@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # Each registers its subcommands.
-from engine.commands import judge, measure, prepare, show  # noqa: F401
+from engine.commands import judge, measure, prepare, references, show  # noqa: F401
 from engine.commands.options import app
 
 

@@ -132,12 +132,17 @@ def outcome(row: dict[str, Any], design: Design) -> str:
         return OPEN
     if row["side"] == "equal":
         near = bound * design.inference.same_low, bound * design.inference.same_high
-        if near[0] <= low and high <= near[1]:
-            return HELD
-        return NOT_HELD if high < near[0] or low > near[1] else OPEN
+        return placed(low, high, near)
     above, below = low > bound, high < bound
     held, broken = (above, below) if row["side"] == "above" else (below, above)
     return HELD if held else NOT_HELD if broken else OPEN
+
+
+def placed(low: float, high: float, band: tuple[float, float]) -> str:
+    """HELD if the interval lies in the band, NOT_HELD if outside of it, OPEN otherwise."""
+    if band[0] <= low and high <= band[1]:
+        return HELD
+    return NOT_HELD if high < band[0] or low > band[1] else OPEN
 
 
 def sentence(row: dict[str, Any], claim: Claim) -> str:
