@@ -12,6 +12,7 @@ from engine.commands.options import (
     DesignFile,
     ModelsFile,
     Output,
+    PublishedFile,
     RatiosFile,
     RowsFile,
     VerdictFile,
@@ -160,6 +161,36 @@ def judge_claims(design: DesignFile, rows: RowsFile, ratios: RatiosFile, output:
     write_frame(table, output)
     for sentence in table["sentence"]:
         say(f"claim: {sentence}")
+
+
+@app.command()
+def judge_chain(
+    design: DesignFile,
+    rows: RowsFile,
+    ratios: RatiosFile,
+    tokens: Annotated[Path, typer.Option(help="Made by check-tokens.")],
+    published: PublishedFile,
+    output: Output,
+    trace: Annotated[Path | None, typer.Option(help="Made by trace-acceptance.")] = None,
+) -> None:
+    """Hold the published chain of numbers against what was measured."""
+    import pandas as pd
+
+    from engine.analysis.chain import judge_chain
+    from engine.tables import read_frame, write_frame
+
+    table = judge_chain(
+        read_frame(rows),
+        read_frame(ratios),
+        read_frame(tokens),
+        read_frame(trace) if trace else None,
+        load_design(design),
+        pd.read_csv(published),
+    )
+    write_frame(table, output)
+    counts = table["outcome"].value_counts().to_dict()
+    if counts:
+        say(f"published numbers: {', '.join(f'{n} {word}' for word, n in counts.items())}")
 
 
 @app.command()

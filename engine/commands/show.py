@@ -86,7 +86,11 @@ def render_report(
     confirmatory: Annotated[Path, typer.Option()],
     confirmatory_wide: Annotated[Path, typer.Option()],
     acceptance: Annotated[Path, typer.Option()],
+    chain: Annotated[Path, typer.Option(help="Made by judge-chain.")],
     output: Output,
+    reference: Annotated[
+        list[Path] | None, typer.Option(help="A record of a reference whose chain is shown too.")
+    ] = None,
     mechanism: Annotated[
         list[Path] | None, typer.Argument(help="SVG files of plot-mechanism, JSON beside them.")
     ] = None,
@@ -94,15 +98,19 @@ def render_report(
     """One self-contained HTML page."""
     import pandas as pd
 
+    from engine.references.pages import lent_chain
+    from engine.references.record import read_record
     from engine.report import render
+    from engine.report.comparison import Chain
     from engine.report.evidence import gather
     from engine.tables import read_frame
 
     plan = load_design(design)
     said = {path.stem: read_json(path.with_suffix(".json")) for path in mechanism or []}
 
+    judged = read_json(verdict)
     render(
-        read_json(verdict),
+        judged,
         read_frame(ratios),
         read_frame(gates),
         read_frame(tokens),
@@ -115,4 +123,8 @@ def render_report(
         },
         output,
         gather(plan, said),
+        [
+            Chain("", judged["synthetic"], read_frame(chain).to_dict("records")),
+            *(lent_chain(read_record(path)) for path in reference or []),
+        ],
     )

@@ -43,7 +43,7 @@ class Curve:
 
 
 def draw(
-    ratios: pd.DataFrame, verdict: dict[str, Any], out_svg: str | Path, out_png: str | Path
+    ratios: pd.DataFrame, verdict: dict[str, Any], out_svg: str | Path | None, out_png: str | Path
 ) -> None:
     """Write the figure from the ratios table and the contents of verdict.json.
 

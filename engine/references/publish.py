@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tempfile
@@ -70,9 +71,10 @@ def publish(
         _write_rows(table, files[0])
         tokens = outcomes_of(rows, design, _frame(folder, "tokens"))
         made = _record(record, blocks, rows, tokens, files, root)
-        write_json(as_json(made), files[1])
         found = {name: t for name in _FOUND if (t := _frame(folder, name)) is not None}
         done = analyse(made, rows, pd.read_csv(published), tokens, found)
+        kept = {name: _plain(done.study.tables[name]) for name in ("steps", "chain")}
+        write_json(as_json(dataclasses.replace(made, tables=kept)), files[1])
         draw_all(done, files[2])
         _refuse_beyond(root / FOLDER, files[:2], own[:2], ROWS_MOST)
         _refuse_beyond(root / REPORTS, files[2:], own[2:], REPORTS_MOST)
@@ -139,6 +141,7 @@ def _record(
         blocks=counts,
         frozen=frozen_at,
         outcomes=outcomes,
+        tables={},
         synthetic=design.synthetic or bool(rows["synthetic"].any()),
         rows_sha256=file_sha256(files[0]),
         published_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -215,6 +218,11 @@ def _put(source: Path, target: Path) -> None:
 def _frame(folder: Path, name: str) -> pd.DataFrame | None:
     path = folder / f"{name}.parquet"
     return read_frame(path) if path.is_file() else None
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Records as JSON can hold them: null for what is not a number."""
+    return json.loads(table.to_json(orient="records", double_precision=15))
 
 
 def _first(faults: tuple[str, ...]) -> str:

@@ -34,6 +34,7 @@ class Record:
     `measured` holds device, versions, commit and dates as the rows have them, `blocks` the number
     of whole order blocks, of planned ones, and the names of those left out; `outcomes` the
     correctness gate by mode, context and family, which only the machine with the model could judge.
+    `tables` are the steps from phase to phase and the published chain, as they were judged then.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Record:
     blocks: Mapping[str, Any]
     frozen: Mapping[str, Any]
     outcomes: Mapping[str, Mapping[str, Mapping[str, str]]]
+    tables: Mapping[str, list[dict[str, Any]]]
     synthetic: bool
     rows_sha256: str
     published_at: str
@@ -49,6 +51,10 @@ class Record:
     @cached_property
     def rows_path(self) -> Path:
         return self.path.with_suffix(".parquet")
+
+    @cached_property
+    def verdict_path(self) -> Path:
+        return self.path.parents[2] / REPORTS / self.design.design / "verdict.json"
 
     def label(self, older: Iterable[str] = ()) -> str:
         """One line for people; `older` are modes with rows of an earlier engine."""
@@ -99,7 +105,10 @@ def read_record(path: Path) -> Record:
     return Record(path=path, design=design, **kept)
 
 
-_KEPT = ("measured", "blocks", "frozen", "outcomes", "synthetic", "rows_sha256", "published_at")
+_KEPT = (
+    "measured", "blocks", "frozen", "outcomes", "tables", "synthetic", "rows_sha256",
+    "published_at",
+)  # fmt: skip
 
 
 def as_json(record: Record) -> dict[str, Any]:
@@ -117,12 +126,17 @@ def lent(design: Design, found: Iterable[Record]) -> dict[str, Record]:
     """
     if not asks_for_gpu(design):
         return {}
-    figures = {}
+    figures, found = {}, list(found)
     for entry in catalogue.CATALOGUE:
         able = [record for record in found if not entry.lacks(record.design)]
         if entry.gpu and entry.lacks(design) and able:
             figures[entry.name] = max(able, key=lambda record: _fitness(design, record))
     return figures
+
+
+def lent_chains(design: Design, found: Iterable[Record]) -> list[Record]:
+    """References whose published numbers stand beside a design that cannot measure them."""
+    return [r for r in found if r.design.device == "cuda"] if asks_for_gpu(design) else []
 
 
 def asks_for_gpu(design: Design) -> bool:

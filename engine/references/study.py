@@ -10,16 +10,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine.analysis.chain import judge_chain
 from engine.analysis.claims import judge_claims
 from engine.analysis.collect import whole_runs
 from engine.analysis.explanation import explain
 from engine.analysis.gates import judge
 from engine.analysis.speedup import family_ratios
-from engine.analysis.verdict import build_verdict
+from engine.analysis.verdict import SCHEMA_VERSION, build_verdict
 from engine.composition import by_the_clock, engine_sha256, policies
 from engine.design import Design
 from engine.figures.study import Study
 from engine.measure.rows import SCHEMA
+from engine.preparation.files import read_json
 from engine.preparation.freeze import change_lines
 from engine.references.record import Record, ReferenceFault, file_sha256
 
@@ -103,8 +105,32 @@ def analyse(
     waterfall, steps = explain(rows, ratios, design)
     tables = {"rows": rows, "ratios": ratios, "waterfall": waterfall, "steps": steps}
     tables["claims"] = judge_claims(rows, ratios, design)
+    trace = (found or {}).get("trace")
+    tables["chain"] = judge_chain(rows, ratios, judged, trace, design, published)
     study = Study(verdict, published, {**(found or {}), **tables})
     return Analysed(record, study, gates, judged, ratios, rows)
+
+
+def frozen_study(record: Record, published: pd.DataFrame) -> Study:
+    """The study as it was judged when it was published, in seconds and not minutes.
+
+    The label is of today: the engine may have moved on since. A verdict of an earlier format is
+    made again from the rows.
+    """
+    rows = read_reference(record)
+    try:
+        verdict = read_json(record.verdict_path)
+    except FileNotFoundError:
+        verdict = {"schema_version": None}
+    if verdict["schema_version"] != SCHEMA_VERSION:
+        return analyse(record, rows, published).study
+    verdict["reference"] = _told(record, older_modes(rows, record.design))
+    steps = pd.DataFrame(record.tables["steps"], columns=_STEPS)
+    steps = steps.astype(dict.fromkeys(("mean", "low", "high"), float))
+    return Study(verdict, published, {"rows": rows, "steps": steps})
+
+
+_STEPS = ["context", "before", "after", "term", "mean", "low", "high", "families"]
 
 
 def _outcomes(record: Record) -> pd.DataFrame:
