@@ -18,11 +18,16 @@ from tests.synthetic_rows import FAMILIES, as_frame, failed_cell, study
 PUBLISHED = pd.read_csv(ROOT / "config" / "published.csv")
 
 
-def chain_of(names, speeds=None, families=4, context=2048) -> pd.DataFrame:
+def chain_of(names, speeds=None, families=4, context=2048, **changes) -> pd.DataFrame:
     """Of a design with these modes (None: all); with no noise, so that intervals are narrow."""
     kept = {name: mode for name, mode in modes().items() if not names or name in names}
     design = mechanism_design(
-        contexts=[context], families=FAMILIES[:families], modes=kept, components=None, claims=[]
+        contexts=[context],
+        families=FAMILIES[:families],
+        modes=kept,
+        components=None,
+        claims=[],
+        **changes,
     )
     speeds = {**SPEEDS, **(speeds or {})}
     made = {"noise": 0.0, "spread": 0.001, "alter": counted}
@@ -110,3 +115,9 @@ def test_other_contexts_are_held_against_numbers_without_one_only():
     chain = chain_of(("ar", "spec"), context=512)
     assert "spec_ratio" not in set(chain["quantity"])
     assert row(chain, "phase_o_syncs_before")["value"] == 8
+
+
+def test_what_depends_on_the_number_of_tokens_is_compared_at_the_same_number():
+    chain = chain_of(("ar", "spec"), new_tokens=32)
+    assert {"spec_ratio", "acceptance_median"} <= set(chain["quantity"])
+    assert not {"rounds", "target_calls", "spec_median_latency"} & set(chain["quantity"])

@@ -28,6 +28,9 @@ COLUMNS = [
     "design", "context", "quantity", "what", "published", "published_low", "published_high",
     "value", "low", "high", "unit", "families", "gated", "outcome", "sentence",
 ]  # fmt: skip
+# The published setting, on which rounds, calls and seconds depend.
+_K, _NEW_TOKENS = 4, 64
+_PER_TASK = ("latency", "baseline_latency", "rounds_of", "target_calls")
 # What one graph a position could not do on the published card.
 CARD_GIB = 8.0
 _MODES = ("spec", "relaxed", "oracle", "oracle_bonus", "draft_free")
@@ -88,6 +91,7 @@ class _Evidence:
         trace: pd.DataFrame | None,
         design: Design,
     ):
+        self._design = design
         self.rows, self.ratios, self.tokens, self.trace = rows, ratios, tokens, trace
         modes = {name: mode.composition() for name, mode in design.modes.items()}
         contexts = [str(context) for context in design.contexts]
@@ -97,9 +101,12 @@ class _Evidence:
         self._pools = graph_parts.pools(rows, modes, contexts)
 
     def find(self, quantity: str, context: str) -> Found | None:
-        mode, _, kind = _split(quantity)
+        mode, kind = _split(quantity)
+        if (kind or quantity) in _PER_TASK and self._design.new_tokens != _NEW_TOKENS:
+            return None
         if kind:
-            return getattr(self, f"_{kind}")(context, mode)
+            fits = mode in self._design.modes and self._design.modes[mode].k == _K
+            return getattr(self, f"_{kind}")(context, mode) if fits else None
         own = getattr(self, f"_{quantity}", None)
         return own(context) if own else None
 
@@ -263,8 +270,8 @@ class _Evidence:
         return Found(f"share of {what}", shares.to_dict())
 
 
-def _split(quantity: str) -> tuple[str, str, str]:
-    """(mode, published ending, what to look up) of a quantity that is named after a mode."""
+def _split(quantity: str) -> tuple[str, str]:
+    """(mode, what to look up) of a quantity that is named after a mode; else two empty words."""
     special = {
         "ar_median_latency": ("spec", "baseline_latency"),
         "draft_free_ar_latency": ("draft_free", "baseline_latency"),
@@ -272,15 +279,14 @@ def _split(quantity: str) -> tuple[str, str, str]:
         "rounds": ("spec", "rounds_of"),
     }
     if quantity in special:
-        mode, kind = special[quantity]
-        return mode, "", kind
+        return special[quantity]
     endings = {"_ratio": "ratio", "_median_latency": "latency", "_latency": "latency",
                "_acceptance": "acceptance", "_rounds": "rounds_of"}  # fmt: skip
     for mode in _MODES:
         for ending, kind in endings.items():
             if quantity == mode + ending:
-                return mode, ending, kind
-    return "", "", ""
+                return mode, kind
+    return "", ""
 
 
 def _row(design: Design, context: str, theirs: Mapping[str, Any], found: Found) -> dict[str, Any]:

@@ -39,7 +39,8 @@ class Gain:
 def draw(study: Study) -> tuple[Figure, str]:
     """The figure and its message."""
     gains, pools = gains_of(study), pools_of(study)
-    modes = study.modes_that(lambda mode: mode["runtime"] == "graph")
+    # Modes that accept all, or draft for free, have figures of their own.
+    modes = study.modes_that(lambda m: m["runtime"] == "graph" and m["acceptance"] == "exact")
     entries = [entry for entry in study.entries(modes) if ratio_of(entry)]
     said = message(gains, pools, entries)
     ratios = [
