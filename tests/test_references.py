@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from engine.references.study import as_rows, older_modes, read_reference
 from engine.report.evidence import gather
 from tests.synthetic_mechanism import SPEEDS, mechanism_design, modes
 from tests.synthetic_rows import FAMILIES, small_design, study
+from tests.workspace import Workspace
 
 PUBLISHED = ROOT / "config" / "published.csv"
 _NAMES = ("ar", "ar_device", "spec", "phase_o", "ar_graph", "graph", "graph_draft")
@@ -119,11 +121,27 @@ def test_a_published_reference_is_small_and_is_not_replaced_unasked(place):
     assert (root / "results/reference/made-up.json").read_bytes() == before
 
 
+def test_with_force_all_of_it_is_replaced(tmp_path, monkeypatch):
+    def draw(done, folder):
+        folder.mkdir()
+        write_json({"rows": len(done.rows)}, folder / f"{len(done.rows)}.json")
+
+    monkeypatch.setattr(publishing, "draw_all", draw)
+    part = {name: modes()[name] for name in ("ar", "spec")}
+    design = gpu_design(families=FAMILIES[:2], modes=part, replicates=[1], instrumented=[1])
+    results, root = write_archive(tmp_path, design), tmp_path / "root"
+    publish(results, root, PUBLISHED)
+    shutil.rmtree(results / "timing/2048/dialogue")
+    publish(results, root, PUBLISHED, force=True)
+    left = [path.name for path in (root / "reports/reference/made-up").iterdir()]
+    assert left == ["6.json"]
+    assert read_record(root / "results/reference/made-up.json").blocks["whole"] == 1
+
+
 def test_references_that_are_too_large_together_are_refused_and_leave_nothing(
     place, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(publishing, "ROWS_MOST", 10_000)
-    monkeypatch.setattr(publishing, "draw_all", lambda done, folder: folder.mkdir())
     with pytest.raises(ReferenceFault, match=r"would take 0\.\d MB of results/reference") as caught:
         publish(place[1], tmp_path, PUBLISHED)
     assert len(str(caught.value).splitlines()) == 1
@@ -156,6 +174,19 @@ def test_the_numbers_of_a_reference_stand_beside_a_cpu_design(place):
     assert rows["spec_ratio"]["low"] is not None
 
 
+def test_the_workflow_draws_them_and_only_while_they_are_there(place, tmp_path):
+    part = {name: modes({"families": 1})[name] for name in ("ar_device", "phase_o")}
+    workspace = Workspace(tmp_path, contexts=[512], modes={**tiny_modes(), **part})
+    shutil.copytree(place[0], workspace.root, dirs_exist_ok=True)
+    assert workspace.planned()["plot_reference"] == 2
+    shutil.rmtree(workspace.root / "results/reference")
+    assert "plot_reference" not in workspace.planned()
+
+
+def tiny_modes():
+    return {name: modes()[name] for name in ("ar", "spec")}
+
+
 def test_without_a_reference_or_a_wish_for_one_the_message_stays(place):
     assert lent(cpu_design(), []) == {}
     found = records(place[0])[0]
@@ -176,6 +207,15 @@ def test_rows_of_an_earlier_engine_are_called_so(place, record):
     assert older == ["spec", "graph"]
     assert record.label(older).endswith("an earlier version of the engine (spec, graph)")
     assert record.label(_NAMES).endswith("measured by an earlier version of the engine")
+
+
+def test_several_commits_and_days_are_all_named(record):
+    measured = {**record.measured, "git_commit": f"{'a' * 40}, {'b' * 40}", "dirty": False}
+    measured["measured_to"] = "2026-01-07T10:00:00+00:00"
+    label = dataclasses.replace(record, measured=measured).label()
+    assert "2026-01-05 to 2026-01-07, commits aaaaaaa and bbbbbbb, synthetic" in label
+    nameless = dataclasses.replace(record, measured={**measured, "git_commit": None})
+    assert "commit unknown" in nameless.label()
 
 
 def test_rows_and_record_that_do_not_belong_together_are_refused(place, record):

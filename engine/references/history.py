@@ -14,10 +14,12 @@ from engine.references.record import ReferenceFault
 
 
 def version_at(commit: str | None, root: Path) -> str | None:
-    """specscale's version at a commit; None where the history does not have it."""
-    text = _git(root, "show", f"{commit}:pyproject.toml") if commit else None
-    found = re.search(rb'^version = "([^"]+)"', text or b"", re.MULTILINE)
-    return found.group(1).decode() if found else None
+    """specscale's version at a commit, or at each of several; None where the history has none."""
+    found = []
+    for name in (commit or "").split(", "):
+        text = _git(root, "show", f"{name}:pyproject.toml") if name else None
+        found += re.findall(rb'^version = "([^"]+)"', text or b"", re.MULTILINE)
+    return ", ".join(dict.fromkeys(version.decode() for version in found)) or None
 
 
 def commit_of(name: str, engine_sha256: str, root: Path) -> str:

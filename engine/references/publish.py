@@ -69,6 +69,8 @@ def publish(
         rows = as_rows(table)
         files = [scratch / path.name for path in own]
         _write_rows(table, files[0])
+        # Before the minute that the analysis takes; the record's few bytes are counted below.
+        _refuse_beyond(root / FOLDER, files[:1], own[:2], ROWS_MOST)
         tokens = outcomes_of(rows, design, _frame(folder, "tokens"))
         made = _record(record, blocks, rows, tokens, files, root)
         found = {name: t for name in _FOUND if (t := _frame(folder, name)) is not None}

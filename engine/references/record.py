@@ -59,10 +59,13 @@ class Record:
     def label(self, older: Iterable[str] = ()) -> str:
         """One line for people; `older` are modes with rows of an earlier engine."""
         found = self.measured
-        date = str(found["measured_to"] or "unknown date")[:10]
-        commit = f"commit {found['git_commit'][:7]}" if found["git_commit"] else "commit unknown"
+        dates = [str(found[f"measured_{end}"] or "unknown date")[:10] for end in ("from", "to")]
+        # A study that was measured in parts may be of several commits.
+        commits = [name[:7] for name in (found["git_commit"] or "unknown").split(", ")]
+        commit = f"{'commit' if len(commits) == 1 else 'commits'} {' and '.join(commits)}"
         if found["dirty"]:
             commit += " with uncommitted changes"
+        date = " to ".join(dict.fromkeys(dates))
         parts = [found["device_name"] or self.design.device, date, commit]
         if self.synthetic:
             parts.append("synthetic")
