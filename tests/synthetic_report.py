@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from engine.analysis.chain import judge_chain
 from engine.analysis.speedup import family_ratios
 from engine.analysis.tokens import compare_tokens
 from engine.analysis.verdict import build_verdict
@@ -15,6 +16,7 @@ from engine.design import Design
 from engine.figures import acceptance, catalogue, confirmatory, mechanism
 from engine.figures.study import Study
 from engine.report import render
+from engine.report.comparison import Chain
 from engine.report.evidence import gather
 from tests.synthetic_judgements import Cells, gates_frame, tokens_frame
 from tests.synthetic_rows import as_frame, study
@@ -60,7 +62,7 @@ def write_report(
 ) -> Path:
     """Draw the figures, render the report, and return the page's path.
 
-    With `study` and its `design` the mechanism figures are in it.
+    With `study` and its `design` the mechanism figures are in it, with `design` the chain.
     """
     published = pd.read_csv(REPOSITORY / "config/published.csv")
     figures = {
@@ -75,7 +77,11 @@ def write_report(
         figures["confirmatory_wide"],
     )
     acceptance.draw(tables.ratios, tables.verdict, figures["acceptance"], folder / "acceptance.png")
-    exhibits = []
+    exhibits, chains = [], []
+    if design:
+        trace = study.tables["trace"] if study else None
+        chain = judge_chain(tables.rows, tables.ratios, tables.tokens, trace, design, published)
+        chains = [Chain("", tables.verdict["synthetic"], chain.to_dict("records"))]
     if study and design:
         said = {}
         for entry in catalogue.wanted(design):
@@ -86,6 +92,6 @@ def write_report(
     page = folder / "report.html"
     render(
         tables.verdict, tables.ratios, tables.gates, tables.tokens, published, figures, page,
-        exhibits,
+        exhibits, chains,
     )  # fmt: skip
     return page

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 from engine.__main__ import app
+from engine.analysis import graph_parts
 from engine.figures import (
     acceptance,
     break_even,
@@ -331,7 +332,7 @@ def test_graphs_say_what_they_speed_up_and_how_far_the_naive_way_came():
         ("graph", "draft"), ("graph", "verify"), ("graph_draft", "draft"),
         ("graph_verify", "verify"),
     }  # fmt: skip
-    assert cuda_graph.counterpart(study, "graph_draft") == "phase_o"
+    assert graph_parts.counterpart(study.modes, "graph_draft") == "phase_o"
     naive = [pool for pool in cuda_graph.pools_of(study) if pool.mode == "graph_naive"]
     assert [(p.graphs, p.planned, p.ended) for p in naive] == [(8, 26, "out of memory")]
     assert naive[0].whole == pytest.approx(3 * 26 / 8)

@@ -15,6 +15,7 @@ import pytest
 
 from engine.figures import catalogue
 from engine.report import formats, gate_matrix, render
+from engine.report.comparison import Chain
 from engine.report.evidence import Exhibit
 from tests.synthetic_mechanism import mechanism_design, mechanism_study, modes
 from tests.synthetic_report import REPOSITORY, Tables, study_tables, write_report
@@ -206,13 +207,14 @@ def test_published_numbers_are_labelled_and_never_tagged_synthetic(page):
     assert "Other hardware, another pair of models" in section
     listing = section[section.index("Everything that was published") :]
     assert "SYNTHETIC" not in listing
-    assert "No quantity was published at a context length of this study" in page.text
+    assert "No published quantity was measured at a context length of this study" in page.text
 
 
 def test_published_numbers_stand_beside_ours(tmp_path):
-    tables = study_tables(small_design(contexts=[2048], families=FAMILIES[:4]))
-    text = Page(write_report(tables, tmp_path)).text
-    assert "median seconds of spec" in text
+    design = small_design(contexts=[2048], families=FAMILIES[:4])
+    page = write_report(study_tables(design), tmp_path, design=design)
+    text = Page(page).text
+    assert "R of spec against ar: published 0.531 [0.424, 0.606], here" in text
     assert "[0.424, 0.606]" in text
 
 
@@ -349,3 +351,32 @@ def test_a_study_without_instrumented_runs_names_no_cause(tmp_path):
     design = small_design(contexts=[256], families=FAMILIES[:4], instrumented=[0, 0])
     page = Page(write_report(study_tables(design), tmp_path))
     assert "No cost is named, because no instrumented run was measured" in page.text
+
+
+def test_what_a_reference_lends_is_labelled_with_whose_it_is(tmp_path):
+    design = small_design(contexts=[256], families=FAMILIES[:4])
+    tables = study_tables(design, noise=0.0)
+    # Of a real pair, so that the tags on the page are those of the reference.
+    real = {**tables.verdict, "synthetic": False}
+    label = f"Reference rows, design h200: GPU, 2026-01-05, commit ccccccc, synthetic {PLANTED}"
+    lent = Exhibit("phase_o", "The control plane", "A caption", "It saves", "", label, True)
+    number = {
+        "context": "2048", "what": "R of spec against ar", "published": 0.531,
+        "published_low": 0.424, "published_high": None, "value": 0.52, "low": 0.51,
+        "high": 0.53, "sentence": "at context 2048: held",
+    }  # fmt: skip
+    figure = tmp_path / "phase_o.png"
+    figure.write_bytes(b"not looked at")
+    published = pd.read_csv(REPOSITORY / "config/published.csv")
+    render(
+        real, tables.ratios, tables.gates, tables.tokens, published, {"phase_o": figure},
+        tmp_path / "report.html", [lent], [Chain(label, True, [number])],
+    )  # fmt: skip
+    page = Page(tmp_path / "report.html")
+    assert page.faults == []
+    assert f"Not measured here. {label}" in page.text
+    assert "at context 2048: held." in page.text
+    assert page.text.count(label) == 3
+    assert page.text.count("SYNTHETIC") >= 5
+    assert 'src="data:image/png;base64,' in page.source
+    assert "script" not in page.tags

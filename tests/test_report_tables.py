@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from engine.report import absences, comparison, formats, gate_matrix
+from engine.report import absences, formats, gate_matrix
 
 
 def test_values_are_written_plainly():
@@ -45,18 +45,3 @@ def test_failures_alike_stand_together():
     ]  # fmt: skip
     groups = absences.failed_cells({"failures": failures})
     assert [len(group["cells"]) for group in groups] == [2, 1]
-
-
-def test_only_like_is_compared_with_like():
-    published = pd.DataFrame(
-        {"quantity": ["acceptance_median", "relaxed_ratio"], "context": ["256"] * 2,
-         "value": [0.5, 0.7], "low": [None] * 2, "high": [None] * 2}
-    )  # fmt: skip
-    entry = {"context": "256", "baseline": "ar", "interval": {}, "r": 1.0,
-             "acceptance_median": 0.6, "baseline_median_s": 1.0, "mode_median_s": 1.0}  # fmt: skip
-    modes = ("spec", "relaxed", "graph")
-    rows = comparison.shared({"verdicts": [{**entry, "mode": m} for m in modes]}, published)
-    assert [(row["mode"], row["quantity"]) for row in rows] == [
-        ("spec", "median acceptance of spec"),
-        ("relaxed", "R"),
-    ]

@@ -152,11 +152,17 @@ def claimed_range(claim: Claim, inference: Inference) -> tuple[float, float]:
 
 def outcome(row: dict[str, Any]) -> str:
     """HELD, NOT_HELD or OPEN, from the interval and the range that the claim holds in."""
-    low, high = row["low"], row["high"]
-    # No interval leaves it open, for nothing compares with NaN. A bound alone is on neither side.
-    if row["holds_from"] < low and high < row["holds_to"]:
+    return placed(row["low"], row["high"], (row["holds_from"], row["holds_to"]))
+
+
+def placed(low: float, high: float, band: tuple[float, float]) -> str:
+    """HELD if the interval lies in the band, NOT_HELD if outside of it, OPEN otherwise.
+
+    An end on the band's edge is on neither side; no interval, which is NaN, leaves it open.
+    """
+    if band[0] < low and high < band[1]:
         return HELD
-    return NOT_HELD if high < row["holds_from"] or low > row["holds_to"] else OPEN
+    return NOT_HELD if high < band[0] or low > band[1] else OPEN
 
 
 def sentence(row: dict[str, Any], claim: Claim) -> str:

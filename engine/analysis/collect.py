@@ -28,7 +28,7 @@ def collect(design: Design, root: str | Path) -> pd.DataFrame:
     tables, faults = [], []
     for cell in design.cells():
         try:
-            tables.append(_read_cell(cell, Path(root)))
+            tables.append(read_cell(cell, Path(root) / cell.path))
         except RowsError as error:
             faults.append(str(error))
     if faults:
@@ -69,14 +69,14 @@ def failed_files(design: Design, root: str | Path) -> list[str]:
     for cell in design.cells():
         if not (Path(root) / cell.path).exists():
             continue
-        statuses = set(_read_cell(cell, Path(root))["status"].to_pylist())
+        statuses = set(read_cell(cell, Path(root) / cell.path)["status"].to_pylist())
         if statuses - {"ok", "not_applicable"}:
             failed.append(cell.path)
     return failed
 
 
-def _read_cell(cell: Cell, root: Path) -> pa.Table:
-    path = root / cell.path
+def read_cell(cell: Cell, path: Path) -> pa.Table:
+    """The rows of one cell's file; RowsError if it cannot be read or holds those of another."""
     table = read_rows(path)
     for name in _IDENTITY:
         strangers = set(table[name].to_pylist()) - {getattr(cell, name)}

@@ -21,7 +21,7 @@ from engine.analysis.summary import context_summary
 from engine.analysis.why import why
 from engine.design import Design
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def build_verdict(
@@ -84,6 +84,8 @@ def build_verdict(
         "overrides": list(overrides),
         "changes_after_freeze": _plain(frozen.get("changes", [])),
         "provenance": _plain(provenance(design, rows, frozen)),
+        # Filled where the rows are a published reference's: see engine/references.
+        "reference": None,
     }
 
 

@@ -43,7 +43,7 @@ class Curve:
 
 
 def draw(
-    ratios: pd.DataFrame, verdict: dict[str, Any], out_svg: str | Path, out_png: str | Path
+    ratios: pd.DataFrame, verdict: dict[str, Any], out_svg: str | Path | None, out_png: str | Path
 ) -> None:
     """Write the figure from the ratios table and the contents of verdict.json.
 
@@ -63,7 +63,7 @@ def draw(
             Grid(columns, _LEFT, panel, _GAP),
             [Space(_ABOVE, _BODY, _BELOW)] * len(contexts),
             message(shown),
-            verdict["synthetic"],
+            style.banners(verdict),
             _legend(shown),
             notes,
         )

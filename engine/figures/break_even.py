@@ -67,7 +67,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(columns, _LEFT, width, _GAP),
         [Space(_ABOVE, _BODY, _BELOW)] * len(shown),
         said,
-        study.synthetic,
+        study.banners,
         handles,
         notes,
     )

@@ -16,7 +16,7 @@ from engine.modes import Mode
 @dataclass(frozen=True)
 class Entry:
     """A figure; `tables` are Parquet files of the study by their stem, `lacks` says in words why
-    a design cannot have it ('' if it can).
+    a design cannot have it ('' if it can), and `gpu` that what it shows exists on a GPU only.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Entry:
     tables: tuple[str, ...]
     caption: str
     lacks: Callable[[Design], str]
+    gpu: bool = False
 
 
 def wanted(design: Design) -> list[Entry]:
@@ -142,6 +143,7 @@ CATALOGUE = (
         "R before and after, each against the plain decoding of its own runtime; the share of the "
         "round's time that this saves; and the synchronisations of a round, as counted.",
         _phase_o,
+        gpu=True,
     ),
     Entry(
         "diagnosis",
@@ -179,6 +181,7 @@ CATALOGUE = (
         "graphs' memory pools hold, and how far one graph a position comes before memory ends. R "
         "of whole rounds as one graph, against plain decoding by graphs.",
         _cuda_graph,
+        gpu=True,
     ),
     Entry(
         "draft_free",

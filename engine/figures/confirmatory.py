@@ -84,7 +84,7 @@ def _figure(shown: list[Panel], verdict: dict[str, Any], notes: list[str], colum
         Space(forest_panel.above(p, width), _ROW * forest_panel.rows(p), _BELOW) for p in shown
     ]
     figure, axes = lay_out(
-        grid, spaces, message(verdict), verdict["synthetic"], _legend(shown, verdict), notes
+        grid, spaces, message(verdict), style.banners(verdict), _legend(shown, verdict), notes
     )
     span = ratio_axis.limits(_own(shown), _published(shown))
     for index, (ax, panel) in enumerate(zip(axes, shown, strict=True)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from engine.analysis import graph_parts
+from engine.analysis.graph_parts import Pool, family_gains
 from engine.figures import marks, published, ratio_axis, style
 from engine.figures.memory import CARD
 from engine.figures.message import families_of, joined, lengths, span
@@ -19,10 +20,7 @@ from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Study, qualified, ratio_of
 
 _ABOVE, _BELOW = 0.26, 0.5
-_GIB = 2.0**30
-# A phase, what one round's share of it is counted by, and its name in the published table.
-_PHASES = {"draft": ("proposed", "drafting"), "verify": ("rounds", "verification")}
-_NAIVE = "graph_naive"
+_PHASES = {"draft": "drafting", "verify": "verification"}
 
 
 @dataclass(frozen=True)
@@ -38,27 +36,11 @@ class Gain:
     families: int
 
 
-@dataclass(frozen=True)
-class Pool:
-    """What the graphs of a mode hold at one context, GiB, and how many there are of how many."""
-
-    context: str
-    mode: str
-    gib: float
-    graphs: int
-    planned: int
-    ended: str
-
-    @property
-    def whole(self) -> float:
-        """What all planned graphs would hold, were the others like these."""
-        return self.gib * self.planned / self.graphs if self.graphs else math.nan
-
-
 def draw(study: Study) -> tuple[Figure, str]:
     """The figure and its message."""
     gains, pools = gains_of(study), pools_of(study)
-    modes = study.modes_that(lambda mode: mode["runtime"] == "graph")
+    # Modes that accept all, or draft for free, have figures of their own.
+    modes = study.modes_that(lambda m: m["runtime"] == "graph" and m["acceptance"] == "exact")
     entries = [entry for entry in study.entries(modes) if ratio_of(entry)]
     said = message(gains, pools, entries)
     ratios = [
@@ -82,7 +64,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         spaces,
         said,
-        study.synthetic,
+        study.banners,
         _legend(gains, pools, ratios, study),
         _notes(pools, ratios, study.published),
     )
@@ -98,57 +80,24 @@ def draw(study: Study) -> tuple[Figure, str]:
 
 def gains_of(study: Study) -> list[Gain]:
     """Each phase that a mode graphs, against the same mode with the loop on the device."""
-    rows = study.tables["rows"]
-    timed = rows[rows["status"].eq("ok") & rows["instrumented"].eq(True)]
     found = []
-    for mode in study.modes_that(lambda mode: mode["runtime"].startswith("graph")):
-        without = counterpart(study, mode)
-        for phase in _graphed(study.modes[mode]["runtime"]) if without else []:
-            for context in study.contexts:
-                here = timed[timed["context"] == context]
-                ratios = _per_round(here, without, phase) / _per_round(here, mode, phase)
-                ratios = ratios.dropna()
-                if len(ratios):
-                    middle, low, high = np.quantile(ratios, [0.5, 0.25, 0.75])
-                    found.append(Gain(context, mode, phase, middle, low, high, len(ratios)))
+    for (mode, phase, context), ratios in family_gains(
+        study.tables["rows"], study.modes, study.contexts
+    ).items():
+        middle, low, high = np.quantile(ratios, [0.5, 0.25, 0.75])
+        found.append(Gain(context, mode, phase, middle, low, high, len(ratios)))
     return found
-
-
-def counterpart(study: Study, mode: str) -> str | None:
-    """The mode of the design that differs in its runtime alone and keeps rounds on the device."""
-
-    def rest(name: str) -> dict:
-        left_out = ("runtime", "numerics", "baseline", "only")
-        return {key: v for key, v in study.modes[name].items() if key not in left_out}
-
-    alike = study.modes_that(lambda other: other["runtime"] == "device")
-    return next((other for other in alike if rest(other) == rest(mode)), None)
 
 
 def pools_of(study: Study) -> list[Pool]:
     """What the graphs of each mode held, plain modes included, at the context that took most."""
-    rows = study.tables["rows"]
-    found = []
-    for mode, composition in study.modes.items():
-        of_mode = []
-        for context in study.contexts:
-            here = rows[(rows["context"] == context) & (rows["mode"] == mode)]
-            here = here[here["graphs_planned"].fillna(0).gt(0)]
-            if composition["runtime"].startswith("graph") and len(here):
-                # The row that came least far says whether memory was enough for all.
-                row = here.sort_values("graphs_captured").iloc[0]
-                ended = "" if row["status"] == "ok" else str(row["status"]).replace("_", " ")
-                held = float(here["graph_pool_bytes"].max()) / _GIB
-                counts = (int(row[name]) for name in ("graphs_captured", "graphs_planned"))
-                of_mode.append(Pool(context, mode, held, *counts, ended))
-        found += sorted(of_mode, key=lambda pool: (bool(pool.ended), pool.gib))[-1:]
-    return found
+    return graph_parts.pools(study.tables["rows"], study.modes, study.contexts)
 
 
 def message(gains: list[Gain], pools: list[Pool], entries: list[dict]) -> str:
     """The gain of each part, how far the naive way came, and R in the end."""
     parts = []
-    for phase, (_, name) in _PHASES.items():
+    for phase, name in _PHASES.items():
         of_phase = [g.ratio for g in gains if g.phase == phase]
         if of_phase:
             parts.append(f"{name} {span(of_phase, 1)} times as fast")
@@ -168,22 +117,8 @@ def message(gains: list[Gain], pools: list[Pool], entries: list[dict]) -> str:
     return sentence
 
 
-def _graphed(runtime: str) -> list[str]:
-    """The phases that a runtime's graphs hold and that can be timed apart."""
-    return {"graph": ["draft", "verify"], "graph_draft": ["draft"], "graph_verify": ["verify"]}.get(
-        runtime, []
-    )
-
-
-def _per_round(rows: pd.DataFrame, mode: str, phase: str) -> pd.Series:
-    """Seconds of a phase by family: a proposed token's for drafting, a round's for verification."""
-    here = rows[rows["mode"] == mode]
-    each = here[f"{phase}_s"].where(lambda s: s > 0) / here[_PHASES[phase][0]]
-    return each.groupby(here["family"]).median()
-
-
 def _gain_label(gain: Gain) -> str:
-    name = f"{gain.mode}: {_PHASES[gain.phase][1]}"
+    name = f"{gain.mode}: {_PHASES[gain.phase]}"
     return f"{name}\n{lengths([gain.context])}, {gain.ratio:.2f}"
 
 

@@ -54,7 +54,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, _LEFT, style.TALL_IN - _LEFT - 0.12, 0),
         [Space(_ABOVE, _BODY, _BELOW)] * 2,
         said,
-        study.synthetic,
+        study.banners,
         [*handles, bar, published_handle()],
         [published.note([], [])],
     )

@@ -40,7 +40,7 @@ def draw(study: Study) -> tuple[Figure, str]:
             Space(_ABOVE, marks.height(rows), _BELOW),
         ],
         said,
-        study.synthetic,
+        study.banners,
         [*marks.row_handles(rows, study.level)],
         [
             f"Seconds: median over families for {study.verdict['settings']['new_tokens']} tokens; "

@@ -67,7 +67,7 @@ def draw(study: Study) -> tuple[Figure, str]:
             for here in per_context.values()
         ],
         said,
-        study.synthetic,
+        study.banners,
         handles,
         notes,
     )

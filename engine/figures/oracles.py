@@ -48,7 +48,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         [Space(_ABOVE, marks.height(panel), _BELOW) for panel in panels.values()],
         said,
-        study.synthetic,
+        study.banners,
         marks.row_handles(rows, study.level),
         [
             *marks.loose(rows),

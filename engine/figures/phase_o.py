@@ -46,7 +46,7 @@ def draw(study: Study) -> tuple[Figure, str]:
             Space(_ABOVE, marks.ROW * (len(syncs) - 1 + 2 * marks.PAD), _BELOW),
         ],
         said,
-        study.synthetic,
+        study.banners,
         [*marks.row_handles(ratios, study.level), marks.published_handle()],
         [
             *marks.loose(ratios),
@@ -66,14 +66,20 @@ def draw(study: Study) -> tuple[Figure, str]:
 
 
 def control_steps(study: Study) -> list[dict[str, Any]]:
-    """Steps of the study from one runtime to another, with the ends of the interval."""
+    """Steps that move the loop to the device and change nothing else, with their intervals."""
     steps = study.tables["steps"]
+
+    def rest(mode: str) -> dict[str, Any]:
+        left_out = ("runtime", "numerics", "baseline", "measured_on")
+        return {key: value for key, value in study.modes[mode].items() if key not in left_out}
+
     return [
         step
         for step in steps.to_dict("records")
         if step["before"] in study.modes
-        and study.modes[step["before"]]["runtime"] != study.modes[step["after"]]["runtime"]
-        and study.modes[step["before"]]["round"] == study.modes[step["after"]]["round"]
+        and study.modes[step["before"]]["runtime"] != "device"
+        and study.modes[step["after"]]["runtime"] == "device"
+        and rest(step["before"]) == rest(step["after"])
     ]
 
 

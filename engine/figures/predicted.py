@@ -58,7 +58,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, _LEFT, style.TALL_IN - _LEFT - 0.12, 0),
         [Space(_ABOVE, _BODY, _BELOW)] * len(contexts),
         said,
-        study.synthetic,
+        study.banners,
         _handles(shown, compared, study.level),
         ["Curves are over all families. Whether a mark lies inside is judged for its own families."]
         if len(compared)

@@ -61,7 +61,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, _LEFT, style.TALL_IN - _LEFT - 0.12, 0),
         [Space(_ABOVE, _BODY, _BELOW)] * 2,
         said,
-        study.synthetic,
+        study.banners,
         handles,
         notes + ([published.note(study.contexts, [c for c, _ in theirs])] if theirs else []),
     )

@@ -6,6 +6,7 @@ type and row pitch are the same with four families or sixteen, one context or si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.artist import Artist
@@ -45,16 +46,19 @@ def lay_out(
     grid: Grid,
     panels: list[Space],
     title: str,
-    synthetic: bool,
+    banners: Sequence[str],
     legend: list[Artist],
     notes: list[str],
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with everything around the panels, and one axes a panel."""
+    """An empty figure with everything around the panels, and one axes a panel.
+
+    `banners` stand under the title: what must be known of the data wherever the figure is shown.
+    """
     width, inner = grid.width, grid.width - 2 * _MARGIN
     head = [(line, _TITLE_LINE, style.TITLE_PT, style.INK) for line in _bold(title, inner, 10.5)]
-    if synthetic:
-        banner = _bold(style.SYNTHETIC, inner, style.LABEL_PT)
-        head += [(line, _BANNER_LINE, style.LABEL_PT, style.ALARM) for line in banner]
+    for banner in banners:
+        lines = _bold(banner, inner, style.LABEL_PT)
+        head += [(line, _BANNER_LINE, style.LABEL_PT, style.ALARM) for line in lines]
     foot = [line for note in notes for line in style.wrap(note, inner, style.SMALL_PT)]
     legend_columns = 1 if width <= style.TALL_IN + 0.01 else 2
     legend_height = -(-len(legend) // legend_columns) * _LEGEND_LINE + 0.08

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from engine.figures import style
+
 
 class NothingToShow(Exception):
     """The study holds no measurement that the figure could show; the text says which."""
@@ -40,8 +42,8 @@ class Study:
         return self.verdict["settings"]["modes"]
 
     @property
-    def synthetic(self) -> bool:
-        return self.verdict["synthetic"]
+    def banners(self) -> list[str]:
+        return style.banners(self.verdict)
 
     @property
     def level(self) -> str:

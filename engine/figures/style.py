@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -31,6 +33,16 @@ _STANDARD = (
     "spec", "phase_o", "spec_folded", "relaxed", "oracle", "oracle_bonus", "graph", "ar",
     "graph_draft", "graph_verify", "graph_naive", "draft_free", "ar_graph",
 )  # fmt: skip
+
+
+def banners(verdict: Mapping[str, Any]) -> list[str]:
+    """What must be known of a study wherever it is drawn: made up, or measured elsewhere."""
+    reference = verdict["reference"]
+    return [
+        *([SYNTHETIC] if verdict["synthetic"] else []),
+        *([reference["label"]] if reference else []),
+    ]
+
 
 _RC = {
     "font.family": "DejaVu Sans",

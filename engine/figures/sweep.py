@@ -49,7 +49,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         [Space(_ABOVE, marks.height(panel), _BELOW) for _, panel, _ in panels],
         title,
-        study.synthetic,
+        study.banners,
         handles,
         [*marks.loose(rows), *(f"{row}." for row in claims["sentence"])],
     )

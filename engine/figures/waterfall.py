@@ -46,7 +46,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         [Space(_ABOVE, height, _BELOW) for height in heights],
         said,
-        study.synthetic,
+        study.banners,
         _handles() + [marks.interval_handle(study.level)] * _has_interval(panels),
         _notes(panels) + [_STEPS] * bool(steps),
     )

@@ -15,13 +15,18 @@ _UNKNOWN = "No cost is named, because no instrumented run was measured with its 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One figure of the catalogue: what it `says`, or why it is `missing`."""
+    """One figure of the catalogue: what it `says`, or why it is `missing`.
+
+    `origin` says whose rows it shows, if not the study's; these may be `synthetic`.
+    """
 
     name: str
     title: str
     caption: str
     says: str = ""
     missing: str = ""
+    origin: str = ""
+    synthetic: bool = False
 
 
 def gather(design: Design, said: Mapping[str, Mapping[str, Any]]) -> list[Exhibit]:
@@ -34,7 +39,10 @@ def gather(design: Design, said: Mapping[str, Mapping[str, Any]]) -> list[Exhibi
             exhibits.append(Exhibit(entry.name, entry.title, entry.caption, missing=missing))
         else:
             says = "" if told["missing"] else told["message"]
-            exhibits.append(Exhibit(entry.name, entry.title, entry.caption, says, told["missing"]))
+            lent = told.get("origin", ""), told.get("synthetic", False)
+            exhibits.append(
+                Exhibit(entry.name, entry.title, entry.caption, says, told["missing"], *lent)
+            )
     return exhibits
 
 

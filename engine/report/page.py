@@ -28,6 +28,7 @@ def render(
     figures: Mapping[str, str | Path],
     out_html: str | Path,
     exhibits: Sequence[evidence.Exhibit] = (),
+    chains: Sequence[comparison.Chain] = (),
 ) -> None:
     """Write the report.
 
@@ -37,9 +38,10 @@ def render(
     ratios, gates, tokens : tables of the analysis, one row per (context, family, mode), clause
         and (context, family, mode).
     published : config/published.csv, as `pandas.read_csv` gives it.
-    figures : SVG files by name: `confirmatory`, `acceptance`, and `confirmatory_wide`, which
+    figures : SVG or PNG files by name: `confirmatory`, `acceptance`, and `confirmatory_wide`, which
         stands in for the tall one where the screen has room. A figure left out is not shown.
     exhibits : the mechanism figures from `evidence.gather`; `figures` holds the drawn ones by name.
+    chains : the published numbers beside this study's, and beside those of references.
     """
     settings = verdict["settings"]
     contexts = [str(context) for context in settings["contexts"]]
@@ -67,7 +69,7 @@ def render(
         families_out=absences.families_out(verdict),
         failed_cells=absences.failed_cells(verdict),
         changes=verdict["changes_after_freeze"],
-        shared=comparison.shared(verdict, published),
+        chains=[chain for chain in chains if chain.rows],
         published=comparison.listing(published),
         published_setting=SETTING,
         figures={name: _data_uri(path) for name, path in figures.items()},
@@ -104,4 +106,6 @@ def _environment(names: Mapping[str, str]) -> jinja2.Environment:
 
 def _data_uri(path: str | Path) -> str:
     """An image of its own document: its style rules and ids stay out of the page's."""
-    return "data:image/svg+xml;base64," + base64.b64encode(Path(path).read_bytes()).decode("ascii")
+    kind = {".svg": "svg+xml", ".png": "png"}[Path(path).suffix]
+    coded = base64.b64encode(Path(path).read_bytes()).decode("ascii")
+    return f"data:image/{kind};base64,{coded}"

@@ -17,6 +17,7 @@ from engine.strict import DesignError
 from engine.preparation.checks import InputFault, check_prompt_files
 from engine.preparation.files import read_json, write_json
 from engine.progress import plan_progress
+from engine.references import record as references
 
 if Path.cwd() != ROOT:
     sys.exit(f"error: start snakemake in the repository's folder: cd {ROOT}")
@@ -33,6 +34,12 @@ LOGS = f"logs/{DESIGN.design}"
 # Written before the first job of every run. Rules take it as a parameter, not as an input: of the
 # design, a cell depends on its own values only.
 DESIGN_FILE = f"{RESULTS}/design.json"
+
+# Rows of other machines that git keeps; they are nobody's output, so nothing here remakes them.
+REFERENCES, _UNREADABLE = references.records(ROOT)
+LENT = references.lent(DESIGN, REFERENCES)
+for fault in _UNREADABLE:
+    print(f"note: {fault}", file=sys.stderr)
 
 # Above every cell, so that preparation never splits a block.
 BEFORE_CELLS = 1_000_000
@@ -183,6 +190,33 @@ def get_figure_tables(wildcards):
 
 def get_figure_caption(wildcards):
     return catalogue.named(wildcards.figure).caption
+
+
+def get_lent_figures(suffix):
+    """Figures that need a GPU, which this design has not, from the rows of a reference."""
+    return [f"{REPORTS}/figures/{name}.{suffix}" for name in LENT]
+
+
+def get_lent_record(wildcards):
+    return str(LENT[wildcards.figure].path.relative_to(ROOT))
+
+
+def get_lent_files(wildcards):
+    """Everything of a reference that a figure is drawn from."""
+    record = LENT[wildcards.figure]
+    return [str(path.relative_to(ROOT)) for path in (record.path, record.rows_path)]
+
+
+def get_lent_chains():
+    """Records of references whose published numbers stand beside this design's."""
+    found = references.lent_chains(DESIGN, REFERENCES)
+    return [str(record.path.relative_to(ROOT)) for record in found]
+
+
+def get_trace_file():
+    """Where the draft's tokens stand in the target's list, if the design's figures show it."""
+    tables = {table for entry in catalogue.wanted(DESIGN) for table in entry.tables}
+    return [f"{RESULTS}/trace.parquet"] if "trace" in tables else []
 
 
 def get_designed_files():

@@ -112,6 +112,31 @@ rule judge_claims:
         " --ratios {input.ratios:q} --output {output.claims:q} 2>&1 | tee {log:q}"
 
 
+rule judge_chain:
+    input:
+        rows=f"{RESULTS}/rows.parquet",
+        ratios=f"{RESULTS}/ratios.parquet",
+        tokens=f"{RESULTS}/tokens.parquet",
+        trace=get_trace_file(),
+        published="config/published.csv",
+        code=get_modules("analysis"),
+    output:
+        chain=f"{RESULTS}/chain.parquet",
+    log:
+        f"{LOGS}/judge_chain.log",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        file=DESIGN_FILE,
+        design=DESIGN.sha256,
+        trace=" ".join(f"--trace {file}" for file in get_trace_file()),
+    shell:
+        "python -m engine judge-chain --design {params.file:q} --rows {input.rows:q}"
+        " --ratios {input.ratios:q} --tokens {input.tokens:q}"
+        " --published {input.published:q} {params.trace} --output {output.chain:q}"
+        " 2>&1 | tee {log:q}"
+
+
 rule predict_speedup:
     input:
         trace=f"{RESULTS}/trace.parquet",

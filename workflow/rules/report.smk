@@ -60,6 +60,33 @@ rule plot_mechanism:
         " --png {output.png:q} --output {output.said:q} {input.tables:q} 2>&1 | tee {log:q}"
 
 
+# A figure of a phase that only a GPU has, on a machine without one: see engine/references.
+rule plot_reference:
+    input:
+        record=get_lent_record,
+        files=get_lent_files,
+        published="config/published.csv",
+        code=get_modules("figures", "references", "analysis"),
+        # What the rows' hashes are held against: an edit there makes them an earlier version's.
+        engine=get_modules("decoding", "kernels", "measure", "models"),
+    output:
+        svg=report(f"{REPORTS}/figures/{{figure}}.svg", caption="../report/mechanism.rst"),
+        png=f"{REPORTS}/figures/{{figure}}.png",
+        said=f"{REPORTS}/figures/{{figure}}.json",
+    log:
+        f"{LOGS}/plot_reference/{{figure}}.log",
+    wildcard_constraints:
+        figure="|".join(LENT) or "none",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        caption=get_figure_caption,
+    shell:
+        "python -m engine plot-reference --figure {wildcards.figure:q}"
+        " --reference {input.record:q} --published {input.published:q} --svg {output.svg:q}"
+        " --png {output.png:q} --output {output.said:q} 2>&1 | tee {log:q}"
+
+
 rule render_report:
     input:
         ratios=f"{RESULTS}/ratios.parquet",
@@ -70,9 +97,11 @@ rule render_report:
         confirmatory=f"{REPORTS}/figures/confirmatory.svg",
         confirmatory_wide=f"{REPORTS}/figures/confirmatory-wide.svg",
         acceptance=f"{REPORTS}/figures/acceptance.svg",
-        mechanism=get_figures("svg"),
-        said=get_figures("json"),
-        code=get_modules("report", "figures"),
+        mechanism=[*get_figures("svg"), *get_lent_figures("svg")],
+        said=[*get_figures("json"), *get_lent_figures("json")],
+        chain=f"{RESULTS}/chain.parquet",
+        references=get_lent_chains(),
+        code=get_modules("report", "figures", "references"),
     output:
         html=report(f"{REPORTS}/report.html", caption="../report/verdict.rst"),
     log:
@@ -82,10 +111,12 @@ rule render_report:
     params:
         file=DESIGN_FILE,
         design=DESIGN.sha256,
+        references=" ".join(f"--reference {file}" for file in get_lent_chains()),
     shell:
         "python -m engine render-report --design {params.file:q} --ratios {input.ratios:q}"
         " --gates {input.gates:q} --tokens {input.tokens:q} --verdict {input.verdict:q}"
         " --published {input.published:q} --confirmatory {input.confirmatory:q}"
         " --confirmatory-wide {input.confirmatory_wide:q}"
-        " --acceptance {input.acceptance:q} --output {output.html:q} {input.mechanism:q}"
+        " --acceptance {input.acceptance:q} --chain {input.chain:q}"
+        " {params.references} --output {output.html:q} {input.mechanism:q}"
         " 2>&1 | tee {log:q}"

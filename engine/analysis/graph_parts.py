@@ -1,0 +1,97 @@
+"""What CUDA graphs do for one part of a round, by family, and what they hold in memory.
+
+`modes` are compositions by name, as verdict.json lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+Modes = Mapping[str, Mapping[str, Any]]
+_GIB = 2.0**30
+# A phase, and what one round's share of it is counted by.
+_COUNTED_BY = {"draft": "proposed", "verify": "rounds"}
+# The phases that a runtime's graphs hold and that can be timed apart.
+_GRAPHED = {
+    "graph": ("draft", "verify"),
+    "graph_draft": ("draft",),
+    "graph_verify": ("verify",),
+}
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the graphs of a mode hold at one context, GiB, and how many there are of how many."""
+
+    context: str
+    mode: str
+    gib: float
+    graphs: int
+    planned: int
+    ended: str
+
+    @property
+    def whole(self) -> float:
+        """What all planned graphs would hold, were the others like these."""
+        return self.gib * self.planned / self.graphs if self.graphs else math.nan
+
+
+def family_gains(
+    rows: pd.DataFrame, modes: Modes, contexts: Sequence[str]
+) -> dict[tuple[str, str, str], pd.Series]:
+    """(mode, phase, context) -> how many times as fast by family, against the same mode with the
+    loop on the device; in the order of the modes. Places without a family are left out.
+    """
+    timed = rows[rows["status"].eq("ok") & rows["instrumented"].eq(True)]
+    found = {}
+    for mode, composition in modes.items():
+        without = counterpart(modes, mode) if composition["drafter"] != "none" else None
+        for phase in _GRAPHED.get(composition["runtime"], ()) if without else ():
+            for context in contexts:
+                here = timed[timed["context"] == context]
+                ratios = _per_round(here, without, phase) / _per_round(here, mode, phase)
+                if len(ratios := ratios.dropna()):
+                    found[mode, phase, context] = ratios
+    return found
+
+
+def counterpart(modes: Modes, mode: str) -> str | None:
+    """The mode of the design that differs in its runtime alone and keeps rounds on the device."""
+
+    def rest(name: str) -> dict:
+        left_out = ("runtime", "numerics", "baseline", "only")
+        return {key: v for key, v in modes[name].items() if key not in left_out}
+
+    alike = [n for n, m in modes.items() if m["drafter"] != "none" and m["runtime"] == "device"]
+    return next((other for other in alike if rest(other) == rest(mode)), None)
+
+
+def pools(rows: pd.DataFrame, modes: Modes, contexts: Sequence[str]) -> list[Pool]:
+    """What the graphs of each mode held, plain modes included, at the context that took most."""
+    found = []
+    for mode, composition in modes.items():
+        of_mode = []
+        for context in contexts:
+            here = rows[(rows["context"] == context) & (rows["mode"] == mode)]
+            here = here[here["graphs_planned"].fillna(0).gt(0)]
+            if composition["runtime"].startswith("graph") and len(here):
+                # The row that came least far says whether memory was enough for all.
+                row = here.sort_values("graphs_captured").iloc[0]
+                ended = "" if row["status"] == "ok" else str(row["status"]).replace("_", " ")
+                held = float(here["graph_pool_bytes"].max()) / _GIB
+                counts = (int(row[name]) for name in ("graphs_captured", "graphs_planned"))
+                of_mode.append(Pool(context, mode, held, *counts, ended))
+        found += sorted(of_mode, key=lambda pool: (bool(pool.ended), pool.gib))[-1:]
+    return found
+
+
+def _per_round(rows: pd.DataFrame, mode: str, phase: str) -> pd.Series:
+    """Seconds of a phase by family: a proposed token's for drafting, a round's for verification."""
+    here = rows[rows["mode"] == mode]
+    each = here[f"{phase}_s"].where(lambda s: s > 0) / here[_COUNTED_BY[phase]]
+    return each.groupby(here["family"]).median()

@@ -1,0 +1,1 @@
+"""Published references: rows of a finished design, kept in git, drawn where no GPU is."""
