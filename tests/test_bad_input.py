@@ -217,6 +217,13 @@ def test_tokenizers_that_differ_stop_before_any_cell(workspace, tmp_path):
     assert_refused(workspace, "id 50")
 
 
+def test_a_key_that_stands_twice_is_refused_by_the_workflow_too(workspace):
+    workspace.write_design(contexts=[512])
+    file = workspace.config
+    file.write_text(file.read_text(encoding="utf-8") + "\nseed: 2\n", encoding="utf-8")
+    assert_refused(workspace, "'seed' is there twice", "-n")
+
+
 def test_a_full_disk_is_one_sentence(monkeypatch, capsys, tmp_path):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: usage)

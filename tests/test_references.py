@@ -265,6 +265,17 @@ def test_a_commit_is_taken_only_if_its_engine_measured_the_rows(tmp_path):
     named = write_archive(tmp_path / "named", design)
     with pytest.raises(ReferenceFault, match="the rows say that commit ccccccc"):
         publish(named, root, PUBLISHED, commit="HEAD")
+    # A tree with changes says a commit that it is not; the hash says which one it became.
+    changed = write_archive(
+        tmp_path / "changed",
+        design,
+        alter=lambda row: {**row, "dirty": True, "engine_sha256": "f" * 64},
+    )
+    publish(changed, root, PUBLISHED, commit="HEAD")
+    rows = pq.read_table(root / "results/reference" / f"{design.design}.parquet")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    assert set(rows.column("git_commit").to_pylist()) == {head.stdout.strip()}
+    assert set(rows.column("dirty").to_pylist()) == {False}
 
 
 def _commit_engine(root: Path) -> None:

@@ -48,7 +48,8 @@ def publish(
     """Write a study's reference below `root`; return what was done, a line each.
 
     `folder` is its `results/{design}`, unpacked anywhere. `commit` is for rows that do not say
-    theirs. Nothing is written unless all of it can be: ReferenceFault says why not.
+    theirs, or say one with changes. Nothing is written unless all of it can be: ReferenceFault says
+    why not.
     """
     record = _frozen(folder)
     design = record["design"]
@@ -151,8 +152,13 @@ def _record(
 
 
 def _committed(table: pa.Table, name: str | None, root: Path) -> pa.Table:
-    """The rows with the commit that measured them, where they could not say it themselves."""
-    said = {commit for commit in table.column("git_commit").to_pylist() if commit}
+    """The rows with the commit that measured them, where they could not say it themselves.
+
+    A tree with changes that were committed only afterwards, or elsewhere, could not: the hash of
+    its measurement core says whether it was that commit's.
+    """
+    commits, changed = (table.column(n).to_pylist() for n in ("git_commit", "dirty"))
+    said = {c for c, other in zip(commits, changed, strict=True) if c and not other}
     if name is None:
         return table
     if said:
@@ -164,8 +170,12 @@ def _committed(table: pa.Table, name: str | None, root: Path) -> pa.Table:
         raise ReferenceFault(
             "the rows were measured by several versions of the engine; leave out --commit"
         )
-    full, index = commit_of(name, engines[0], root), SCHEMA.get_field_index("git_commit")
-    return table.set_column(index, "git_commit", pa.array([full] * table.num_rows, pa.string()))
+    full = commit_of(name, engines[0], root)
+    for column, value in (("git_commit", full), ("dirty", False)):
+        index = SCHEMA.get_field_index(column)
+        values = pa.array([value] * table.num_rows, SCHEMA.field(index).type)
+        table = table.set_column(index, SCHEMA.field(index), values)
+    return table
 
 
 def _write_rows(table: pa.Table, path: Path) -> None:

@@ -18,11 +18,14 @@ from engine.preparation.checks import InputFault, check_prompt_files
 from engine.preparation.files import read_json, write_json
 from engine.progress import plan_progress
 from engine.references import record as references
+from engine.yaml_file import read_yaml
 
 if Path.cwd() != ROOT:
     sys.exit(f"error: start snakemake in the repository's folder: cd {ROOT}")
 
 try:
+    for file in workflow.configfiles:
+        read_yaml(file)  # Snakemake has read it, but of a key that stands twice it keeps the last
     DESIGN = parse_design(config)
     check_prompt_files(DESIGN, ROOT)
 except (DesignError, InputFault) as error:
