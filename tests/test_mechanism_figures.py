@@ -294,7 +294,10 @@ def test_a_sweep_says_of_each_claim_whether_it_held():
     )
     claims = made().tables["claims"]
     assert sweep.headline(claims).startswith("Of 4 claims ")
-    assert sweep.headline(claims.iloc[:1]) == claims["sentence"].iloc[0]
+    only = claims.iloc[0]
+    assert sweep.headline(claims.iloc[:1]) == (
+        f"{only['what']} is {only['value']:.2f}: the claim {only['outcome']}"
+    )
 
 
 def test_memory_stands_on_its_side_of_the_card():
@@ -366,7 +369,7 @@ def test_families_that_failed_a_gate_are_told_apart():
     row = marks.verdict_row(study.entry("512", "oracle"))
     assert row.numbers == "0.86, no interval"
     assert marks.loose([row]) == [
-        "oracle: no family passed the timing gates; R of all, no verdict."
+        "oracle: too few families passed the timing gates; R of all, no verdict."
     ]
 
 

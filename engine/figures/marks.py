@@ -168,4 +168,5 @@ def loose(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.mode for row in rows if row.ratio and not row.ratio.gated)
     if not names:
         return []
-    return [f"{joined(list(names))}: no family passed the timing gates; R of all, no verdict."]
+    who = joined(list(names))
+    return [f"{who}: too few families passed the timing gates; R of all, no verdict."]

@@ -64,11 +64,13 @@ def draw(study: Study) -> tuple[Figure, str]:
 
 
 def headline(claims: pd.DataFrame) -> str:
-    """How many claims held, did not, or cannot be told; a single one in full."""
+    """How many claims held, did not, or cannot be told; what was found of a single one."""
     if claims.empty or not claims["families"].any():
         raise NothingToShow("no mode that a claim is about was measured with its baseline")
     if len(claims) == 1:
-        return str(claims["sentence"].iloc[0])
+        only = claims.iloc[0]
+        found = "" if np.isnan(only["value"]) else f" is {only['value']:.2f}"
+        return f"{only['what']}{found}: the claim {only['outcome']}"
     count = Counter(claims["outcome"])
     parts = [f"{n} {outcome}" for outcome, n in sorted(count.items())]
     return f"Of {len(claims)} claims {', '.join(parts)}"
