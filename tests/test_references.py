@@ -218,6 +218,15 @@ def test_several_commits_and_days_are_all_named(record):
     assert "commit unknown" in nameless.label()
 
 
+def test_a_figure_whose_modes_have_no_rows_is_not_lent(record):
+    """A design may be published before its mechanism was measured: no empty page is drawn."""
+    assert set(lent(cpu_design(), [record])) >= {"phase_o", "cuda_graph"}
+    without = [name for name in record.measured["modes"] if name != "phase_o"]
+    less = dataclasses.replace(record, measured={**record.measured, "modes": without})
+    assert "phase_o" not in lent(cpu_design(), [less])
+    assert "cuda_graph" in lent(cpu_design(), [less])
+
+
 def test_rows_and_record_that_do_not_belong_together_are_refused(place, record):
     other = dataclasses.replace(record, rows_sha256="0" * 64)
     with pytest.raises(ReferenceFault, match="does not hold the rows"):

@@ -37,7 +37,7 @@ def draw_all(done: Analysed, folder: Path) -> None:
     )
     acceptance.draw(done.ratios, verdict, None, inside["acceptance"])
     said = {}
-    for entry in catalogue.wanted(done.record.design):
+    for entry in catalogue.wanted(done.record.filled):
         # The study's trace and predictions do not come with a design that is measured in part.
         if all(table in done.study.tables for table in entry.tables):
             inside[entry.name] = figures / f"{entry.name}.png"
@@ -53,7 +53,7 @@ def draw_all(done: Analysed, folder: Path) -> None:
         published,
         inside,
         folder / "report.html",
-        gather(done.record.design, said),
+        gather(done.record.filled, said),
         [Chain("", verdict["synthetic"], done.study.tables["chain"].to_dict("records"))],
     )
 

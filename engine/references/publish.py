@@ -128,6 +128,8 @@ def _record(
     names = ("device_name", "driver", "torch", "cuda", "python", "git_commit", "dirty")
     kept = {n: measured[n] for n in (*names, "engine_sha256", "measured_from", "measured_to")}
     kept["device_uuid_sha256"] = ", ".join(sorted(devices)) or None
+    there = set(rows["mode"])
+    kept["modes"] = [name for name in design.modes if name in there]
     kept["specscale"] = version_at(measured["git_commit"], root)
     counts = {"whole": blocks.whole, "planned": blocks.planned, "left_out": list(blocks.left_out)}
     outcomes: dict[str, dict[str, dict[str, str]]] = {}

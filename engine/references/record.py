@@ -20,7 +20,7 @@ from engine.strict import DesignError
 
 FOLDER = Path("results/reference")
 REPORTS = Path("reports/reference")
-FORMAT = 1
+FORMAT = 2
 
 
 class ReferenceFault(ValueError):
@@ -31,8 +31,8 @@ class ReferenceFault(ValueError):
 class Record:
     """What `publish-reference` says of the rows that it wrote beside this file.
 
-    `measured` holds device, versions, commit and dates as the rows have them, `blocks` the number
-    of whole order blocks, of planned ones, and the names of those left out; `outcomes` the
+    `measured` holds device, versions, commit, dates and modes as the rows have them, `blocks` the
+    number of whole order blocks, of planned ones, and the names of those left out; `outcomes` the
     correctness gate by mode, context and family, which only the machine with the model could judge.
     `tables` are the steps from phase to phase and the published chain, as they were judged then.
     """
@@ -51,6 +51,13 @@ class Record:
     @cached_property
     def rows_path(self) -> Path:
         return self.path.with_suffix(".parquet")
+
+    @cached_property
+    def filled(self) -> Design:
+        """The design with the modes that have rows, and claims about them: what fills a figure."""
+        modes = {name: self.design.modes[name] for name in self.measured["modes"]}
+        claims = tuple(c for c in self.design.claims if modes.keys() >= {c.mode, c.against})
+        return self.design.model_copy(update={"modes": modes, "claims": claims})
 
     @cached_property
     def verdict_path(self) -> Path:
@@ -131,7 +138,7 @@ def lent(design: Design, found: Iterable[Record]) -> dict[str, Record]:
         return {}
     figures, found = {}, list(found)
     for entry in catalogue.CATALOGUE:
-        able = [record for record in found if not entry.lacks(record.design)]
+        able = [record for record in found if not entry.lacks(record.filled)]
         if entry.gpu and entry.lacks(design) and able:
             figures[entry.name] = max(able, key=lambda record: _fitness(design, record))
     return figures
