@@ -130,6 +130,22 @@ def test_a_reboot_inside_a_block_fails():
     assert "booted" in found["adjacent"].text
 
 
+def test_two_gpus_of_one_machine_measure_at_a_time_but_share_no_pair():
+    design = two_families()
+    order, overlap = _order(design), {("sql", "ar", 0): -3}
+
+    def on(family=None, mode=None):
+        rows = scheduled(study(design), order, overlap)
+        there = [family in (None, r["family"]) and mode in (None, r["mode"]) for r in rows]
+        return [{**r, "device_uuid": f"GPU-{t:d}"} for r, t in zip(rows, there, strict=True)]
+
+    assert "undivided" in _failed(verdicts(on(), design))
+    assert not _failed(verdicts(on(family="news"), design))
+    apart = verdicts(on(mode="spec"), design)
+    assert {"adjacent", "alike"} <= _failed(apart)
+    assert "ran apart (on another GPU)" in apart["adjacent"].text
+
+
 @pytest.mark.parametrize(("effect", "fails"), [(0.10, True), (0.05, False)])
 def test_the_order_effect_has_a_limit(effect, fails):
     design = tiny_design()

@@ -187,7 +187,9 @@ def test_a_cell_of_a_peer_has_rows_like_any_other(tmp_path, monkeypatch):
     (tmp_path / "lock").touch()
     modes = {"hf_generate": PLAIN, "hf_assisted": ASSISTED}
     design = parse_design(
-        tiny_design(tiny_pair(tmp_path), contexts=[64], modes=modes, instrumented=[1, 0])
+        tiny_design(
+            tiny_pair(tmp_path), contexts=[64], modes=modes, instrumented=[1, 0], warmup_s=0.5
+        )
     )
     models = {name: vars(fetch(getattr(design.models, name), ROOT)) for name in ("target", "draft")}
     rows = time_cell(
@@ -201,6 +203,9 @@ def test_a_cell_of_a_peer_has_rows_like_any_other(tmp_path, monkeypatch):
     assert table["host_syncs"].null_count == table["h2d_copies"].null_count == len(rows)
     assert set(table["timed_compiles"].to_pylist()) == {0}
     timed = [row for row in rows if not row["warmup"]]
+    warm = [row for row in rows if row["warmup"]]
+    assert [row["run"] for row in warm] == list(range(len(warm)))
+    assert timed[0]["monotonic_start"] - warm[0]["monotonic_start"] > 0.45
     assert {row["new_tokens"] for row in timed} == {8}
     assert len({row["token_sha256"] for row in timed}) == 1
     assert all(row["proposed"] == sum(row["round_k"]) > 0 for row in timed)

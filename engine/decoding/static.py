@@ -51,7 +51,7 @@ class StaticRound:
         # The first step of a chain may read two tokens; the others are cheaper where they cannot.
         self.draft_steps = None
         if draft is not None:
-            self.draft_steps = [step(draft, draft_cache, rows, **options) for rows in (2, 1)]
+            self.draft_steps = [step(draft, draft_cache, rows, **options) for rows in (2, 1)[:k]]
         self._judging = k + 1 if bonus else max(k, 1)
         self._commit = commit(board, k, bonus or k == 0, accept_all)
         self._scratch = torch.zeros(2, dtype=torch.long, device=target.device)

@@ -81,9 +81,9 @@ def order_effect(arms: Arms) -> Clause:
 def sittings(study: Study) -> dict[MeasuredCell, list[MeasuredCell]]:
     """For each cell with rows, the cells of its block that ran in one go with it, as they ran.
 
-    A sitting ends where a cell of another block starts, where the machine was booted, and at a
-    pause. It survives that a mode of the block was measured again elsewhere: the hole may be as
-    long as that mode could have run.
+    A sitting ends where a cell of another block starts, with the machine's boot, with the GPU, and
+    at a pause. It survives that a mode of the block was measured again elsewhere: the hole may be
+    as long as that mode could have run.
     """
     together: dict[MeasuredCell, list[MeasuredCell]] = {}
     before = None
@@ -103,7 +103,7 @@ def overlaps(study: Study) -> dict[MeasuredCell, list[MeasuredCell]]:
     found: dict[MeasuredCell, list[MeasuredCell]] = defaultdict(list)
     running: list[MeasuredCell] = []
     for cell in study.timeline:
-        running = [c for c in running if c.boot_id == cell.boot_id and c.end > cell.start]
+        running = [c for c in running if c.station == cell.station and c.end > cell.start]
         for other in running:
             found[cell].append(other)
             found[other].append(cell)
@@ -112,7 +112,7 @@ def overlaps(study: Study) -> dict[MeasuredCell, list[MeasuredCell]]:
 
 
 def _continues(study: Study, before: MeasuredCell, cell: MeasuredCell) -> bool:
-    if before.boot_id != cell.boot_id or before.plan.block != cell.plan.block:
+    if before.station != cell.station or before.plan.block != cell.plan.block:
         return False
     order = study.design.modes_in_order(cell.plan.replicate)
     missing = max(0, order.index(cell.plan.mode) - order.index(before.plan.mode) - 1)
@@ -121,8 +121,10 @@ def _continues(study: Study, before: MeasuredCell, cell: MeasuredCell) -> bool:
 
 
 def _what_lies_between(study: Study, one: MeasuredCell, other: MeasuredCell) -> str:
-    if one.boot_id != other.boot_id:
+    if one.station[0] != other.station[0]:
         return "the machine was booted in between"
+    if one.station != other.station:
+        return "on another GPU"
     first, last = sorted((one, other), key=lambda cell: cell.start)
     between = study.timeline[study.timeline.index(first) + 1 : study.timeline.index(last)]
     foreign = [cell for cell in between if cell.plan.block != one.plan.block]

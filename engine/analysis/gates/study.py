@@ -55,8 +55,9 @@ class MeasuredCell:
         return set(own.fillna({"pid": -1}).itertuples(index=False, name=None))
 
     @cached_property
-    def boot_id(self) -> str:
-        return str(self.rows["boot_id"].iloc[0])
+    def station(self) -> tuple[str, str]:
+        """Where one thing is measured at a time: a boot of a machine, and on it the GPU, if any."""
+        return str(self.rows["boot_id"].iloc[0]), str(self.rows["device_uuid"].iloc[0])
 
     @cached_property
     def start(self) -> float:
@@ -109,9 +110,9 @@ class Study:
 
     @cached_property
     def timeline(self) -> list[MeasuredCell]:
-        """Cells with rows, boot by boot, in the order in which they really started."""
+        """Cells with rows, station by station, in the order in which they really started."""
         measured = [cell for cell in self.cells.values() if len(cell.rows)]
-        return sorted(measured, key=lambda cell: (cell.boot_id, cell.start))
+        return sorted(measured, key=lambda cell: (cell.station, cell.start))
 
     def remeasure(self, cells: Iterable[MeasuredCell]) -> str:
         """The commands that measure the blocks of these cells again, as a user types them."""
