@@ -80,7 +80,7 @@ class Design(Strict):
     replicates: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1)]
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
     warmup_tokens: Annotated[int, Field(ge=2, le=100_000)] | None = None
-    warmup_s: Annotated[float, Field(ge=0, le=60)] = 0
+    warmup_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     instrumented: list[Annotated[int, Field(ge=0, le=100)]] | None = None
     prefill_chunk: Annotated[int, Field(ge=1, le=2**20)] = 2048
     time_limit_s: Annotated[float, Field(gt=0, le=604_800)]

@@ -251,13 +251,14 @@ def test_a_mode_asks_no_more_than_the_runtime_does(tmp_path):
 def test_the_designs_for_a_gpu_measure_graphs_everywhere_and_the_rest_in_part(name):
     design = load_design(ROOT / "config" / f"{name}.yaml")
     whole = {mode for mode in design.modes if design.whole_grid(mode)}
-    assert whole == {"ar_graph", "graph"}
+    assert whole == {"ar_graph", "graph", *(["graph_k1"] if design.synthetic else [])}
     assert len(design.families) == 16
     assert sorted(design.contexts) == [2048, 4096, 8192]
     for mode in set(design.modes) - whole:
         peer = design.modes[mode].runtime.startswith("hf")
-        assert design.contexts_of(mode) == ["2048", "8192"][: 1 if peer else 2]
-        assert len(design.families_of(mode)) == 4
+        both = design.synthetic and not peer
+        assert design.contexts_of(mode) == ["2048", "8192"][: 2 if both else 1]
+        assert len(design.families_of(mode)) == (1 if peer else 4)
     assert {entry.name for entry in catalogue.wanted(design)} >= {"cuda_graph", "phase_o"}
     # What was published stands beside at the same contexts; ranks say nothing of made-up text.
     assert ("diagnosis" in {e.name for e in catalogue.wanted(design)}) == (not design.synthetic)
