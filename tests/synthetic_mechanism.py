@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.chain import judge_chain
 from engine.analysis.claims import judge_claims
 from engine.analysis.explanation import explain
 from engine.analysis.prediction import Predictor
@@ -109,6 +110,10 @@ def mechanism_study(
         found["predicted"] = predictor.table()
         found["compared"] = predictor.beside(tables.verdict["verdicts"])
     published = pd.read_csv(REPOSITORY / "config/published.csv")
+    trace = found.get("trace")
+    found["chain"] = judge_chain(
+        tables.rows, tables.ratios, tables.tokens, trace, design, published
+    )
     return Study(tables.verdict, published, found), tables
 
 

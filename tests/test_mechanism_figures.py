@@ -22,6 +22,7 @@ from engine.figures import (
     acceptance,
     break_even,
     catalogue,
+    chain,
     cuda_graph,
     diagnosis,
     draft_free,
@@ -47,6 +48,7 @@ from tests.synthetic_report import REPOSITORY
 from tests.synthetic_rows import FAMILIES, failed_cell, small_design
 
 DRAWN = {
+    "chain": chain,
     "sweep": sweep,
     "phase_o": phase_o,
     "diagnosis": diagnosis,
@@ -107,7 +109,7 @@ def test_a_cpu_says_that_the_control_plane_needs_a_gpu():
 
 def test_a_plain_pair_has_what_its_two_modes_can_fill():
     assert [entry.name for entry in catalogue.wanted(small_design())] == [
-        "diagnosis", "waterfall", "break_even", "memory",
+        "chain", "diagnosis", "waterfall", "break_even", "memory",
     ]  # fmt: skip
 
 
@@ -120,7 +122,30 @@ def test_without_a_draft_model_there_is_no_trace():
     assert all(lacks(modes={"ar": ar}).values())
 
 
+def test_the_chain_knows_the_contexts_that_were_published():
+    table = pd.read_csv(REPOSITORY / "config/published.csv")
+    assert published.contexts_of(table, "spec") == list(catalogue._PUBLISHED_CONTEXTS)
+    assert lacks(contexts=[512])["chain"] == "R was published at contexts from 2048 on only"
+
+
 # --- what they say ------------------------------------------------------------------------
+
+
+def test_the_chain_holds_the_published_form_against_whole_rounds_as_graphs():
+    study, _ = mechanism_study(mechanism_design(), {"spec": 0.5, "graph": 1.2})
+    words = said("chain", study)
+    assert words.startswith("Done as published, R was 0.48-0.53 and is 0.50 here; graph, whole")
+    assert words.endswith("rounds as graphs, reaches 1.20")
+    rows = [(row.mode, row.beside[0].value) for row in map(chain._row, _ratios(study))]
+    assert {("spec", 0.531), ("draft_free", 4.46)} <= set(rows)
+    nothing = dataclasses.replace(study, tables={"chain": study.tables["chain"].iloc[:0]})
+    with pytest.raises(NothingToShow):
+        chain.draw(nothing)
+
+
+def _ratios(study):
+    told = study.tables["chain"]
+    return told[told["quantity"].str.endswith("_ratio")].to_dict("records")
 
 
 def test_phase_o_saves_or_costs():
@@ -195,6 +220,17 @@ def test_the_waterfall_blames_what_the_verdict_blames():
     assert waterfall.message(entries[:1], loose).endswith("(families that failed a gate included)")
     entries[0]["cause"] = None
     assert waterfall.message(entries[:1], panels).startswith("Where the time of spec")
+
+
+def test_a_study_can_be_drawn_at_one_of_its_contexts():
+    study = made().at("4096")
+    assert {context for context, _ in waterfall.terms_of(study)} == {"4096"}
+    assert {str(entry["context"]) for entry in study.verdict["verdicts"]} == {"4096"}
+    with style.look():
+        figure, _ = waterfall.draw(study)
+    heads = [text.get_text() for text in figure.findobj(Text)]
+    assert any("4096 tokens" in head for head in heads)
+    assert not any("2048 tokens" in head for head in heads)
 
 
 def test_the_terms_of_the_waterfall_multiply_to_r():
@@ -415,6 +451,8 @@ def undrawn_ticks(figure) -> set[Text]:
 def test_no_text_leaves_the_page(study):
     shown = study()
     for name, module in DRAWN.items():
+        if name == "chain" and shown.contexts == ["512"]:
+            continue  # nothing was published there, and the catalogue knows
         with style.look():
             figure, _ = module.draw(shown)
             figure.draw_without_rendering()

@@ -125,7 +125,28 @@ def _memory(design: Design) -> str:
     return "" if _here(design, _drafts) else "no mode of the design holds a second model"
 
 
+# Of config/published.csv.
+_PUBLISHED_CONTEXTS = ("2048", "4096", "8192")
+
+
+def _chain(design: Design) -> str:
+    if "spec" not in design.modes or design.modes["spec"].k != 4:
+        return "the design has no mode spec of the published form (k: 4)"
+    at = {str(context) for context in design.contexts_of("spec")}
+    return "" if at & set(_PUBLISHED_CONTEXTS) else "R was published at contexts from 2048 on only"
+
+
 CATALOGUE = (
+    Entry(
+        "chain",
+        "The published study, then and here",
+        ("chain",),
+        "R of each mode that was published, ours above and the published one below it, and R of "
+        "whole rounds as one CUDA graph, which the published card had no memory for. Each mode "
+        "is held against plain decoding with the same runtime.",
+        _chain,
+        gpu=True,
+    ),
     Entry(
         "sweep",
         "What another source claims",

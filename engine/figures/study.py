@@ -57,6 +57,17 @@ class Study:
             name for name, mode in self.modes.items() if mode["drafter"] != "none" and fits(mode)
         ]
 
+    def at(self, context: str) -> Study:
+        """The study as if it had this context only."""
+        entries = [e for e in self.verdict["verdicts"] if str(e["context"]) == context]
+        settings = {**self.verdict["settings"], "contexts": [context]}
+        here = {
+            name: table[table["context"].astype(str).eq(context)] if "context" in table else table
+            for name, table in self.tables.items()
+        }
+        verdict = {**self.verdict, "settings": settings, "verdicts": entries}
+        return Study(verdict, self.published, here)
+
     def entry(self, context: str, mode: str) -> dict[str, Any] | None:
         """The verdict on a mode that was planned here and can run here."""
         for entry in self.verdict["verdicts"]:

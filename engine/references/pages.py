@@ -44,6 +44,11 @@ def draw_all(done: Analysed, folder: Path) -> None:
             said[entry.name] = mechanism.plot(entry.name, done.study, None, inside[entry.name])
     for picture in inside.values():
         _shrink(picture)
+    if "waterfall" in said:
+        # Of one context, which a README has room for.
+        short = figures / "waterfall_first.png"
+        mechanism.plot("waterfall", done.study.at(done.study.contexts[0]), None, short)
+        _shrink(short)
     write_json(verdict, folder / "verdict.json")
     render(
         verdict,

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.analysis.chain import judge_chain
+from engine.analysis.chain import COLUMNS, judge_chain
 from engine.analysis.claims import judge_claims
 from engine.analysis.collect import whole_runs
 from engine.analysis.explanation import explain
@@ -127,9 +127,12 @@ def frozen_study(record: Record, published: pd.DataFrame) -> Study:
     verdict["reference"] = _told(record, older_modes(rows, record.design))
     steps = pd.DataFrame(record.tables["steps"], columns=_STEPS)
     steps = steps.astype(dict.fromkeys(("mean", "low", "high"), float))
-    return Study(verdict, published, {"rows": rows, "steps": steps})
+    chain = pd.DataFrame(record.tables["chain"], columns=COLUMNS)
+    chain = chain.astype(dict.fromkeys(_NUMBERS, float))
+    return Study(verdict, published, {"rows": rows, "steps": steps, "chain": chain})
 
 
+_NUMBERS = ("published", "published_low", "published_high", "value", "low", "high")
 _STEPS = ["context", "before", "after", "term", "mean", "low", "high", "families"]
 
 

@@ -1,0 +1,77 @@
+"""R of the published study's modes, then and here, and of whole rounds as graphs beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from engine.figures import marks, published, style
+from engine.figures.forest_rows import LABEL_MOST
+from engine.figures.message import lengths, span
+from engine.figures.published import Figure as Published
+from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures.study import NothingToShow, Ratio, Study, qualified
+
+_ABOVE, _BELOW = 0.26, 0.5  # inches of a panel for its head and for its axis
+
+
+def draw(study: Study) -> tuple[Figure, str]:
+    """The figure and its message."""
+    told = study.tables["chain"]
+    told = told[told["quantity"].str.endswith("_ratio") & told["families"].gt(0)]
+    exact = study.modes_that(lambda m: m["runtime"] == "graph" and m["acceptance"] == "exact")
+    graphs = study.entries(exact)
+    panels: dict[str, list[marks.Row]] = {}
+    for context in study.contexts:
+        here = told[told["context"].astype(str).eq(context)]
+        if len(here):
+            whole = [marks.verdict_row(e) for e in graphs if str(e["context"]) == context]
+            panels[context] = [*map(_row, here.to_dict("records")), *whole]
+    rows = [row for panel in panels.values() for row in panel]
+    said = message(rows)
+    left = marks.left_of(rows)
+    figure, axes = lay_out(
+        Grid(1, left, style.TALL_IN - left - 0.1, 0),
+        [Space(_ABOVE, marks.height(panel), _BELOW) for panel in panels.values()],
+        said,
+        study.banners,
+        marks.row_handles(rows, study.level),
+        [*marks.loose(rows), published.note(list(panels), [])],
+    )
+    limits = marks.span_of(rows)
+    for ax, (context, panel) in zip(axes, panels.items(), strict=True):
+        families = marks.counts(row.ratio for row in panel)
+        marks.draw(ax, panel, limits, f"R, log scale; {families}")
+        style.head(ax, lengths([context]))
+    return figure, said
+
+
+def message(rows: list[marks.Row]) -> str:
+    """R of the published form, then and here, and the best that whole rounds as graphs reach."""
+    spec = [row for row in rows if row.mode == "spec" and row.beside and row.ratio]
+    if not spec:
+        raise NothingToShow("no mode that the published study has was measured at its contexts")
+    theirs = span(row.beside[0].value for row in spec)
+    ours = span(row.ratio.r for row in spec)
+    sentence = qualified(
+        f"Done as published, R was {theirs} and is {ours} here",
+        gated=all(row.ratio.gated for row in spec),
+    )
+    firm = [row for row in rows if not row.beside and row.ratio and row.ratio.gated]
+    if not firm:
+        return sentence
+    best = max(firm, key=lambda row: row.ratio.r).mode
+    reached = span(row.ratio.r for row in firm if row.mode == best)
+    return f"{sentence}; {best}, whole rounds as graphs, reaches {reached}"
+
+
+def _row(told: dict[str, Any]) -> marks.Row:
+    mode = told["quantity"].removesuffix("_ratio")
+    ends = None if np.isnan(told["low"]) else (told["low"], told["high"])
+    ratio = Ratio(told["value"], ends, int(told["families"]), bool(told["gated"]))
+    bounds = (told["published_low"], told["published_high"])
+    low, high = (None if np.isnan(end) else end for end in bounds)
+    label = style.printable(mode, mode, LABEL_MOST)
+    return marks.Row(label, mode, ratio, (Published(told["published"], low, high),))
