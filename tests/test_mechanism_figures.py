@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.analysis import graph_parts
+from engine.analysis.claims import OPEN
 from engine.figures import (
     acceptance,
     break_even,
@@ -330,6 +331,8 @@ def test_a_sweep_says_of_each_claim_whether_it_held():
     )
     claims = made().tables["claims"]
     assert sweep.headline(claims).startswith("Of 4 claims ")
+    untold = claims.assign(outcome=OPEN)
+    assert sweep.headline(untold) == "None of 4 claims can be told from these intervals"
     only = claims.iloc[0]
     assert sweep.headline(claims.iloc[:1]) == (
         f"{only['what']} is {only['value']:.2f}: the claim {only['outcome']}"

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from engine.analysis.claims import OPEN
 from engine.figures import marks, style
 from engine.figures.forest_rows import LABEL_MOST
 from engine.figures.message import lengths
@@ -72,6 +73,8 @@ def headline(claims: pd.DataFrame) -> str:
         found = "" if np.isnan(only["value"]) else f" is {only['value']:.2f}"
         return f"{only['what']}{found}: the claim {only['outcome']}"
     count = Counter(claims["outcome"])
+    if set(count) == {OPEN}:
+        return f"None of {len(claims)} claims can be told from these intervals"
     parts = [f"{n} {outcome}" for outcome, n in sorted(count.items())]
     return f"Of {len(claims)} claims {', '.join(parts)}"
 
