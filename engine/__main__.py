@@ -22,7 +22,8 @@ def main() -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = error.filename or Path.cwd()
             sys.exit(f"error: the disk is full at {where}; free some space and run again")
-        sys.exit(f"error: cannot use {error.filename}: {error.strerror or error}")
+        what = f"use {error.filename}" if error.filename else f"read or write in {Path.cwd()}"
+        sys.exit(f"error: cannot {what}: {error.strerror or error}")
     except Exception as error:
         if type(error).__module__.startswith("engine."):
             sys.exit(f"error: {error}")

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.composition import ROOT
+from engine.modes import Mode
 
 FILE = ROOT / "config" / "claims.csv"
 
@@ -45,6 +47,49 @@ class Claim:
     def needs_drafts(self) -> bool:
         """Whether plain decoding has no such quantity."""
         return self.quantity == "acceptance"
+
+
+def _peer(mode: Mode, against: Mode) -> bool:
+    return mode.runtime.startswith("hf") and not against.runtime.startswith("hf")
+
+
+def _windowed(mode: Mode, against: Mode) -> bool:
+    return mode.draft_window is not None and against.draft_window is None
+
+
+def _warmer(mode: Mode, against: Mode) -> bool:
+    if mode.sampling is None or against.sampling is None:
+        return False
+    return mode.sampling.temperature > against.sampling.temperature
+
+
+# What the two modes of a claim must be, else its sentence would be about something else.
+_ABOUT: dict[str, tuple[Callable[[Mode, Mode], bool], str]] = {
+    "longer_blocks": (lambda m, a: m.k > a.k > 0, "a mode of larger k against one of smaller k"),
+    "adaptive": (lambda m, _: m.policy == "adaptive", "a mode with policy: adaptive"),
+    "first_plain": (lambda m, _: m.policy == "first_plain", "a mode with policy: first_plain"),
+    "window": (_windowed, "a mode with draft_window against one without"),
+    "window_acceptance": (_windowed, "a mode with draft_window against one without"),
+    "kept_cache": (
+        lambda m, a: (m.target_cache, a.target_cache) == ("kept", "recomputed"),
+        "a mode against one with target_cache: recomputed",
+    ),
+    "temperature": (_warmer, "two sampling modes, the one of higher temperature first"),
+    "unequal_temperature": (
+        lambda m, a: m.draft_sampling is not None and a.draft_sampling is None,
+        "a mode with draft_sampling against one without",
+    ),
+    "peer_plain": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
+    "peer_assisted": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
+    "peer_static_graph": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
+    "peer_assisted_graph": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
+}
+
+
+def misused(claim: str, mode: Mode, against: Mode) -> str:
+    """What the claim asks for, if these two modes are something else; '' if they fit."""
+    fits, wanted = _ABOUT.get(claim, (lambda *_: True, ""))
+    return "" if fits(mode, against) else wanted
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine import composition
-from engine.claims import claims
+from engine.claims import claims, misused
 from engine.strict import SLUG, slug_of
 
 if TYPE_CHECKING:
@@ -153,3 +153,5 @@ def _check_claims(design: Design) -> None:
             raise ValueError(
                 f"{what} rests on phase times, but instrumented asks for no runs: give at least one"
             )
+        if wanted := misused(asked.claim, design.modes[mode], design.modes[against]):
+            raise ValueError(f"{what} needs {wanted}, which {mode!r} against {against!r} is not")

@@ -37,7 +37,8 @@ def modes(part: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
         "ar_device": {"drafter": "none", "baseline": "ar_device", "runtime": "device", **only},
         "spec": repair,
         "phase_o": {**repair, "runtime": "device", "baseline": "ar_device", **only},
-        "spec_folded": folded,
+        # A window that shows all, for a claim about windows.
+        "spec_folded": {**folded, "draft_window": 100_000},
         "folded_device": {**folded, "runtime": "device", "baseline": "ar_device", **only},
         "relaxed": {**repair, "acceptance": "relaxed", "delta": 1.0, **only},
         "relaxed_2": {**repair, "acceptance": "relaxed", "delta": 2.0, **only},

@@ -21,6 +21,30 @@ MODES = {
     "adaptive": {**_FOLDED, "k": 8, "policy": "adaptive"},
     "first_plain": {**_FOLDED, "policy": "first_plain"},
 }
+_COOL = {"temperature": 0.1}
+_DRAWN = {**_FOLDED, "acceptance": "rejection", "sampling": _COOL, "baseline": "ar_cool"}
+# Of every claim but the formula, two modes that it may be about.
+OTHERS = {
+    **MODES,
+    "windowed": {**_FOLDED, "draft_window": 64},
+    "recomputed": {**_FOLDED, "target_cache": "recomputed"},
+    "ar_cool": {"drafter": "none", "sampling": _COOL, "baseline": "ar_cool"},
+    "ar_warm": {"drafter": "none", "sampling": {"temperature": 1.0}, "baseline": "ar_warm"},
+    "cool": _DRAWN,
+    "warm": {**_DRAWN, "sampling": {"temperature": 1.0}, "baseline": "ar_warm"},
+    "unequal": {**_DRAWN, "draft_sampling": {"temperature": 0.5}},
+    "hf_generate": {"drafter": "none", "runtime": "hf", "baseline": "hf_generate"},
+    "hf_assisted": {**_FOLDED, "runtime": "hf", "baseline": "hf_generate"},
+}
+PAIRS = {
+    "longer_blocks": ("adaptive", "fixed"), "formula": ("fixed", "ar"),
+    "adaptive": ("adaptive", "fixed"), "first_plain": ("first_plain", "fixed"),
+    "window": ("windowed", "fixed"), "window_acceptance": ("windowed", "fixed"),
+    "kept_cache": ("fixed", "recomputed"), "temperature": ("warm", "cool"),
+    "unequal_temperature": ("unequal", "cool"), "peer_plain": ("hf_generate", "ar"),
+    "peer_assisted": ("hf_assisted", "fixed"), "peer_static_graph": ("hf_generate", "ar"),
+    "peer_assisted_graph": ("hf_assisted", "fixed"),
+}  # fmt: skip
 
 
 def design(*asked, **more):
@@ -102,8 +126,7 @@ def test_every_claim_of_the_file_can_be_judged_and_says_something():
     for name, claim in claims().items():
         assert claim.side in ("above", "below", "equal")
         assert claim.bound > 0
-        plan = design((name, "adaptive", "ar" if claim.quantity == "formula" else "fixed"))
-        (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7})
+        (row,) = judged(design((name, *PAIRS[name]), modes=OTHERS), {"adaptive": 0.9, "fixed": 0.7})
         assert row["sentence"].startswith(claim.statement[0].upper())
         assert row["outcome"] in (HELD, NOT_HELD, OPEN)
         if claim.value is not None:
@@ -118,7 +141,7 @@ def test_the_formula_is_held_against_what_was_measured():
 
 
 def test_nothing_measured_is_open():
-    plan = design(("kept_cache", "adaptive", "fixed"))
+    plan = design(("kept_cache", "fixed", "recomputed"), modes=OTHERS)
     plan = plan.model_copy(update={"instrumented": [0, 0]})
     (row,) = judged(plan, {})
     assert "nothing was measured" in row["sentence"]
@@ -140,6 +163,32 @@ def test_nothing_measured_is_open():
 def test_a_claim_that_cannot_be_judged_is_one_sentence(asked, says):
     with pytest.raises(DesignError, match=re.escape(says)):
         design(*asked, modes={**MODES, "first_plain": {**_FOLDED, "only": {"families": 1}}})
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "formula"])
+def test_a_claim_about_other_modes_is_refused(name):
+    mode, against = PAIRS[name]
+    if claims()[name].of_plain_modes or name in ("longer_blocks", "kept_cache", "temperature"):
+        mode, against = against, mode
+    else:
+        mode = "fixed" if against != "fixed" else "recomputed"
+    with pytest.raises(DesignError, match=rf"claim '{name}' needs .* is not|a plain mode"):
+        design((name, mode, against), modes=OTHERS)
+
+
+def test_families_in_which_nothing_was_accepted_are_counted():
+    plan = design(("window_acceptance", "windowed", "fixed"), modes=OTHERS)
+    tables = study_tables(plan, ratio=lambda cell: 0.8)
+    ratios = tables.ratios
+
+    def barren(*families):
+        none = ratios["family"].isin(families) & ratios["mode"].eq("windowed")
+        altered = ratios.assign(acceptance=ratios["acceptance"].where(~none, 0.0))
+        return judge_claims(tables.rows, altered, plan)["sentence"].iloc[0]
+
+    assert "3 families (1 more left out, where nothing was accepted)" in barren(FAMILIES[0])
+    assert barren(*FAMILIES[:4]).endswith("nothing was accepted")
+    assert "left out" not in barren()
 
 
 def test_a_claim_about_phases_needs_runs_that_time_them():

@@ -293,6 +293,9 @@ def test_break_even_says_what_would_do():
     assert break_even.message(three) == (
         "No acceptance alone gives R = 1 in 2 of 3 cases; in the others some does"
     )
+    assert break_even.message([place(0.9, None, c) for c in ("1", "2")] + [place(0.8, 1.0)]) == (
+        "In all 3 cases some acceptance gives R = 1"
+    )
     assert break_even.message([place(0.9, 0.4, gated=False)]).endswith("a gate included)")
 
 

@@ -13,6 +13,7 @@ from engine.decoding.loop import Generation, decode
 from engine.decoding.resources import Resources, build_runtime
 from engine.decoding.target import Target
 from engine.design import parse_design
+from engine.evidence.reference import decode_references
 from engine.measure.cell import time_cell
 from engine.measure.clock import PhaseClock, RoundClock
 from engine.measure.rows import to_table
@@ -199,6 +200,11 @@ def test_a_cell_of_a_peer_has_rows_like_any_other(tmp_path, monkeypatch):
         {"tokens": list(range(3, 59)), "sha256": "0" * 64},
     )
     assert [row["error"] for row in rows if row["status"] != "ok"] == []
+    prompt = {"context": "64", "family": "news", "tokens": list(range(3, 59))}
+    (reference,) = decode_references(design, {**models, "stop_ids": [2]}, [prompt])
+    assert {tuple(row["tokens"]) for row in rows if not row["warmup"]} == {
+        tuple(reference["tokens"])
+    }
     table = to_table(rows)
     assert table["host_syncs"].null_count == table["h2d_copies"].null_count == len(rows)
     assert set(table["timed_compiles"].to_pylist()) == {0}

@@ -9,9 +9,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from engine.analysis.divergence import distinct_outputs
+from engine.analysis.tokens import compare_tokens
 from engine.composition import ROOT
 from engine.figures import catalogue
 from engine.measure.rows import write_rows
@@ -21,8 +24,9 @@ from engine.references import publish as publishing
 from engine.references.pages import draw_lent, lent_chain
 from engine.references.publish import publish
 from engine.references.record import ReferenceFault, lent, lent_chains, read_record, records
-from engine.references.study import as_rows, older_modes, read_reference
+from engine.references.study import as_rows, frozen_study, older_modes, read_reference
 from engine.report.evidence import gather
+from engine.tables import write_frame
 from tests.synthetic_mechanism import SPEEDS, mechanism_design, modes
 from tests.synthetic_rows import FAMILIES, small_design, study
 from tests.workspace import Workspace
@@ -91,7 +95,7 @@ def test_only_whole_blocks_are_published_and_the_others_named(place, record):
     assert "left out, measured in part: 2048/fiction/r1" in said
     assert "6 of 8 blocks" in record.label()
     page = (root / "reports/reference/made-up/report.html").read_text(encoding="utf-8")
-    assert "6 of 8 order blocks are there" in " ".join(page.split())
+    assert "6 of 8 blocks. Order blocks that were not measured whole" in " ".join(page.split())
 
 
 def test_the_record_says_where_the_rows_come_from_and_no_more(place, record):
@@ -125,6 +129,7 @@ def test_with_force_all_of_it_is_replaced(tmp_path, monkeypatch):
     def draw(done, folder):
         folder.mkdir()
         write_json({"rows": len(done.rows)}, folder / f"{len(done.rows)}.json")
+        write_json(done.study.verdict, folder / "verdict.json")
 
     monkeypatch.setattr(publishing, "draw_all", draw)
     part = {name: modes()[name] for name in ("ar", "spec")}
@@ -133,8 +138,8 @@ def test_with_force_all_of_it_is_replaced(tmp_path, monkeypatch):
     publish(results, root, PUBLISHED)
     shutil.rmtree(results / "timing/2048/dialogue")
     publish(results, root, PUBLISHED, force=True)
-    left = [path.name for path in (root / "reports/reference/made-up").iterdir()]
-    assert left == ["6.json"]
+    left = {path.name for path in (root / "reports/reference/made-up").iterdir()}
+    assert left == {"6.json", "verdict.json"}
     assert read_record(root / "results/reference/made-up.json").blocks["whole"] == 1
 
 
@@ -229,10 +234,56 @@ def test_a_figure_whose_modes_have_no_rows_is_not_lent(record):
     assert "cuda_graph" in lent(cpu_design(), [less])
 
 
-def test_rows_and_record_that_do_not_belong_together_are_refused(place, record):
-    other = dataclasses.replace(record, rows_sha256="0" * 64)
-    with pytest.raises(ReferenceFault, match="does not hold the rows"):
-        read_reference(other)
+@pytest.fixture
+def copy_of(place, tmp_path):
+    """The published reference in a root of its own."""
+    shutil.copytree(place[0], tmp_path / "root")
+    return tmp_path / "root"
+
+
+def _fault(root: Path) -> str:
+    found, (fault,) = records(root)
+    assert found == []
+    assert "\n" not in fault
+    return fault
+
+
+def test_rows_and_record_that_do_not_belong_together_are_refused(copy_of):
+    rows = copy_of / "results/reference/made-up.parquet"
+    rows.write_bytes(rows.read_bytes()[:-100])
+    assert "does not hold the rows that made-up.json was written for" in _fault(copy_of)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda data: data["tables"]["chain"][0].update(value=99.9),
+        lambda data: data.update(measured={}),
+        lambda data: data["measured"].update(modes=["nope"]),
+        lambda data: data.pop("sha256"),
+    ],
+)
+def test_a_record_that_was_edited_lends_nothing(copy_of, edit):
+    path = copy_of / "results/reference/made-up.json"
+    data = read_json(path)
+    edit(data)
+    write_json(data, path)
+    assert "publish it again" in _fault(copy_of)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "null", '"a"', "{}"])
+def test_a_record_of_another_shape_is_a_sentence(copy_of, text):
+    (copy_of / "results/reference/made-up.json").write_text(text, encoding="utf-8")
+    assert "publish it again" in _fault(copy_of)
+
+
+@pytest.mark.parametrize("text", ['{"schema_version": 4', "[]", '{"verdicts": []}'])
+def test_a_verdict_that_was_edited_is_judged_again_from_the_rows(copy_of, text):
+    (found,), _ = records(copy_of)
+    published = pd.read_csv(PUBLISHED)
+    before = frozen_study(found, published).verdict["verdicts"]
+    found.verdict_path.write_text(text, encoding="utf-8")
+    assert frozen_study(found, published).verdict["verdicts"] == before
 
 
 def test_a_column_that_the_rows_did_not_know_is_missing_and_nothing_else(record):
@@ -251,6 +302,41 @@ def test_an_unreadable_record_is_told_and_skipped(tmp_path):
     assert found == []
     assert len(faults) == 2
     assert all("publish it again" in fault for fault in faults)
+
+
+def _small_archive(folder: Path, **made) -> Path:
+    part = {name: modes()[name] for name in ("ar", "spec")}
+    return write_archive(folder, gpu_design(families=FAMILIES[:1], modes=part), **made)
+
+
+@pytest.mark.parametrize("name", ["timing/2048/dialogue/spec/r0.parquet", "tokens.parquet"])
+def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path, name):
+    results = _small_archive(tmp_path)
+    damaged = results / name
+    damaged.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ReferenceFault, match="once more") as caught:
+        publish(results, tmp_path / "root", PUBLISHED)
+    assert damaged.name in str(caught.value)
+    assert damaged.read_bytes() == b"PAR1 and no more"
+    assert not [path for path in (tmp_path / "root").rglob("*") if path.is_file()]
+
+
+def test_tokens_that_were_compared_in_other_rows_are_not_believed(tmp_path):
+    design = gpu_design(families=FAMILIES[:1], modes={"ar": modes()["ar"], "spec": modes()["spec"]})
+    results = write_archive(tmp_path, design)
+    rows = pd.concat(
+        pq.read_table(path).to_pandas() for path in sorted(results.rglob("timing/**/*.parquet"))
+    )
+    outputs = {key: found[0] for key, found in distinct_outputs(rows).items()}
+    write_frame(compare_tokens(rows, outputs, design), results / "tokens.parquet")
+    for path in results.rglob("spec/*.parquet"):
+        table = pq.read_table(path)
+        other = [[t + 1 for t in run] for run in table["tokens"].to_pylist()]
+        at = table.schema.get_field_index("tokens")
+        field = table.schema.field(at)
+        pq.write_table(table.set_column(at, field, pa.array(other, field.type)), path)
+    with pytest.raises(ReferenceFault, match="calls spec equal at 2048 dialogue, and the timing"):
+        publish(results, tmp_path / "root", PUBLISHED)
 
 
 def test_nothing_is_published_of_a_folder_without_a_whole_block(tmp_path):

@@ -321,7 +321,8 @@ def test_what_is_not_drawn_is_named_with_its_reason(tmp_path):
     page = Page(write_report(tables, tmp_path, shown, design))
     section = section_of(page, "mechanism")
     lines = section[section.index("Not drawn here") :]
-    assert lines.count("<li>") == 3
+    assert lines.count("<li>") == 4
+    assert "then and here: R was published at contexts from 2048 on only" in lines
     assert "The control plane: phase_o needs a GPU: on a CPU there is no" in lines
     assert "CUDA graphs: it needs a GPU: on a CPU there is nothing to capture" in lines
     assert "If drafts were perfect and free: no mode that replays the reference was" in lines

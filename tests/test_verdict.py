@@ -267,6 +267,7 @@ def test_narrow_intervals_show_a_third_digit_and_own_prompts_their_length():
         "interval": {"low": 1.0055, "high": 1.0081},
         "families_in": 16,
         "families_planned": 16,
+        "families_measured": 16,
         "not_applicable": "",
         "faster_baseline": None,
     }
@@ -274,6 +275,11 @@ def test_narrow_intervals_show_a_third_digit_and_own_prompts_their_length():
         "At the prompts' own length, spec is faster than ar: R 1.007 [1.006, 1.008], "
         "16 of 16 families."
     )
+    fewer = {**entry, "families_in": 11, "families_measured": 12}
+    out = "11 of 16 families; 1 did not pass the timing gates, 4 have no times."
+    assert sentence(fewer, 4).endswith(out)
+    unmeasured = {**entry, "families_in": 15, "families_measured": 15}
+    assert sentence(unmeasured, 4).endswith("15 of 16 families; 1 has no times.")
 
 
 def test_ratios_may_come_from_a_file():

@@ -74,6 +74,9 @@ class _Evidence:
     def acceptance(self, own: tuple, other: tuple) -> float:
         return _log(self._acceptance.get(own)) - _log(self._acceptance.get(other))
 
+    def accepts_nothing(self, context: str, family: str, *modes: str) -> bool:
+        return any(self._acceptance.get((context, family, mode)) == 0 for mode in modes)
+
     def token_time(self, own: tuple, other: tuple) -> float:
         """Each order block its own ratio, as R has it; all modes commit as many tokens."""
         found = [
@@ -138,7 +141,16 @@ def _judge(
         "gated": enough,
     }
     row["outcome"] = outcome(row)
-    return row | {"sentence": sentence(row, claim)}
+    return row | {"sentence": sentence(row, claim, _nothing_accepted(evidence, row))}
+
+
+def _nothing_accepted(evidence: _Evidence, row: dict[str, Any]) -> int:
+    """Families that are no ratio because nothing was accepted in one of the two modes."""
+    if row["quantity"] != "acceptance":
+        return 0
+    families = evidence.design.families_of(row["mode"])
+    places = [(row["context"], f) for f in families]
+    return sum(evidence.accepts_nothing(*place, row["mode"], row["against"]) for place in places)
 
 
 def claimed_range(claim: Claim, inference: Inference) -> tuple[float, float]:
@@ -165,13 +177,17 @@ def placed(low: float, high: float, band: tuple[float, float]) -> str:
     return NOT_HELD if high < band[0] or low > band[1] else OPEN
 
 
-def sentence(row: dict[str, Any], claim: Claim) -> str:
-    """The claim, the word, and the figures that it follows from."""
+def sentence(row: dict[str, Any], claim: Claim, barren: int = 0) -> str:
+    """The claim, the word, and the figures that it follows from.
+
+    `barren` families are left out: nothing was accepted in them, which is no ratio.
+    """
     said = f"{claim.statement[0].upper()}{claim.statement[1:]} ({claim.source})"
     place = f"at context {row['context']}"
     if not row["families"]:
-        return f"{said}: {OPEN}, {place}: nothing was measured"
+        return f"{said}: {OPEN}, {place}: nothing was {'accepted' if barren else 'measured'}"
     count = f"{row['families']} {'family' if row['families'] == 1 else 'families'}"
+    count += f" ({barren} more left out, where nothing was accepted)" if barren else ""
     if math.isnan(row["low"]):
         figures = f"{row['value']:.2f}, no interval"
     else:

@@ -33,9 +33,16 @@ def sentence(entry: dict[str, Any], families_least: int) -> str:
     claim = _CLAIMS[entry["verdict"]].format(**entry)
     if entry["faster_baseline"]:
         claim = f"{entry['mode']} is faster than {entry['baseline']}, but {entry['note']}"
-    left = entry["families_planned"] - entry["families_in"]
-    out = f"; {left} did not pass the timing gates" if left else ""
-    return f"{place}, {claim}: {_figures(entry)}, {count}{out}."
+    return f"{place}, {claim}: {_figures(entry)}, {count}{_left_out(entry)}."
+
+
+def _left_out(entry: dict[str, Any]) -> str:
+    """Why families are missing: nobody measured them, or their times did not pass the gates."""
+    unmeasured = entry["families_planned"] - entry["families_measured"]
+    failed = entry["families_measured"] - entry["families_in"]
+    parts = [f"{failed} did not pass the timing gates"] if failed else []
+    parts += [f"{unmeasured} {'has' if unmeasured == 1 else 'have'} no times"] if unmeasured else []
+    return "".join(f"; {part}" for part in parts[:1]) + "".join(f", {part}" for part in parts[1:])
 
 
 def basis(entry: dict[str, Any]) -> str:

@@ -44,8 +44,11 @@ def build_verdict(
     blamed = causes(speaking(phase_table(rows, design), ratios, design), design)
     same = tokens_kept(rows, design)
     arriving = latency(rows)
+    # For readers from short to long; a design's own order says what is measured first.
+    contexts = sorted(map(str, design.contexts), key=lambda at: (len(at), at))
     entries = []
-    for entry in context_summary(ratios, design):
+    summary = context_summary(ratios, design)
+    for entry in sorted(summary, key=lambda entry: contexts.index(entry["context"])):
         cell = (entry["context"], entry["mode"])
         entry |= {"exact": _exact(tokens, *cell), "not_applicable": _not_applicable(rows, *cell)}
         entry |= {"whole_grid": design.whole_grid(entry["mode"]), "tokens_kept": same.get(cell)}
@@ -69,7 +72,7 @@ def build_verdict(
             "dtype": design.dtype,
             "cpu_threads": design.cpu_threads,
             "new_tokens": design.new_tokens,
-            "contexts": [str(context) for context in design.contexts],
+            "contexts": contexts,
             "families": list(design.families),
             "modes": {
                 name: mode.composition() | {"measured_on": mode.measured_on}
@@ -113,13 +116,13 @@ def strict_failures(verdict: dict[str, Any]) -> list[str]:
 
 
 def _exact(tokens: pd.DataFrame, context: str, mode: str) -> dict[str, int]:
-    """Families by the outcome of the correctness gate; `of` counts all that it applies to."""
+    """Families by the outcome of the correctness gate; `of` counts those that were compared."""
     outcome = tokens[(tokens["context"] == context) & (tokens["mode"] == mode)]["outcome"]
     return {
         "equal": int(outcome.eq("equal").sum()),
         "near_tie": int(outcome.eq("near_tie").sum()),
         "failed": int(outcome.eq("failed").sum()),
-        "of": int(outcome.ne("not_applicable").sum()),
+        "of": int((~outcome.isin(("not_applicable", "missing"))).sum()),
     }
 
 

@@ -24,7 +24,9 @@ TERMS = (
 )  # fmt: skip
 # The phases in the published order (METHODS sections 2 and 6). On a CPU `phase_o` is not there, and
 # a step may change the form of the round along with what it is named for.
-CHAIN = ("spec", "phase_o", "spec_folded", "oracle", "oracle_bonus", "draft_free")
+CHAIN = ("spec", "phase_o", "spec_folded", "graph", "oracle", "oracle_bonus", "draft_free")
+# What these change is the runtime; between others that differ in it there is no step.
+_RUNTIME_STEPS = ("phase_o", "graph")
 _PLACE = ["context", "family", "mode"]
 
 
@@ -84,6 +86,9 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
         chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
         chain = [m for m in chain if _measured(ratios, context, m)]
         for before, after in itertools.pairwise(chain):
+            same = design.modes[before].runtime == design.modes[after].runtime
+            if not same and after not in _RUNTIME_STEPS:
+                continue
             shared = [f for f in design.families_of(before) if f in design.families_of(after)]
             for family in shared:
                 logs = [

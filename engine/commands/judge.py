@@ -237,5 +237,8 @@ def list_failed(
     """Print the files of all cells that failed to measure, for `snakemake -R`."""
     from engine.analysis.collect import failed_files
 
-    for path in failed_files(load_design(design), ROOT):
+    failed = failed_files(load_design(design), ROOT)
+    if not failed:
+        print("no cell failed", file=sys.stderr)  # standard output goes to snakemake -R
+    for path in failed:
         print(path)

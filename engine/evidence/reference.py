@@ -41,6 +41,7 @@ def decode_references(
             generation = Generation(
                 target, runtime, design.new_tokens, ignore_stop=True, voice=voice
             )
+            runtime.prepare(generation, 0)
             trace = decode(generation, mode["round"], 0)
             yield {
                 "context": context,

@@ -111,6 +111,8 @@ def _claim(shown: list[Place]) -> str:
     if len(shown) == 2:
         return f"R = 1 {joined([_alone(place) for place in shown])}"
     none = sum(place.even["acceptance_needed"] is None for place in shown)
+    if not none:
+        return f"In all {len(shown)} cases some acceptance gives R = 1"
     rest = "; in the others some does" if none < len(shown) else ""
     return f"No acceptance alone gives R = 1 in {none} of {len(shown)} cases{rest}"
 

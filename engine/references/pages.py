@@ -58,7 +58,7 @@ def draw_all(done: Analysed, folder: Path) -> None:
         published,
         inside,
         folder / "report.html",
-        gather(done.record.filled, said),
+        gather(done.record.filled, said, done.record.design),
         [Chain("", verdict["synthetic"], done.study.tables["chain"].to_dict("records"))],
     )
 

@@ -60,10 +60,15 @@ def publish(
             f"{there[0].relative_to(root)} is there already; add --force to replace what it holds"
         )
     blocks = whole_blocks(design, folder)
+    if blocks.faults:
+        raise ReferenceFault(
+            f"{blocks.faults[0]} ({len(blocks.faults)} of the study's files cannot be used): copy "
+            f"{folder} once more, or delete the file and measure its block again"
+        )
     if not blocks.whole:
         raise ReferenceFault(
             f"{folder} holds no order block with all modes of design {design.design!r}: copy its "
-            f"timing folder there, or measure it{_first(blocks.faults)}"
+            "timing folder there, or measure it"
         )
     table = _committed(blocks.rows, commit, root)
     with _beside(root / FOLDER) as scratch:
@@ -77,8 +82,10 @@ def publish(
         found = {name: t for name in _FOUND if (t := _frame(folder, name)) is not None}
         done = analyse(made, rows, pd.read_csv(published), tokens, found)
         kept = {name: _plain(done.study.tables[name]) for name in ("steps", "chain")}
-        write_json(as_json(dataclasses.replace(made, tables=kept)), files[1])
         draw_all(done, files[2])
+        sealed = file_sha256(files[2] / "verdict.json")
+        made = dataclasses.replace(made, tables=kept, verdict_sha256=sealed)
+        write_json(as_json(made), files[1])
         _refuse_beyond(root / FOLDER, files[:2], own[:2], ROWS_MOST)
         _refuse_beyond(root / REPORTS, files[2:], own[2:], REPORTS_MOST)
         sizes = [_size(path) for path in files]
@@ -89,7 +96,6 @@ def publish(
         done.label,
         *(f"wrote {path.relative_to(root)} ({size / 1e6:.2f} MB)" for path, size in wrote),
         *([f"left out, measured in part: {', '.join(blocks.left_out)}"] if blocks.left_out else []),
-        *blocks.faults,
     ]
 
 
@@ -106,7 +112,7 @@ def _frozen(folder: Path) -> dict[str, Any]:
             f"{folder} holds neither frozen.json nor design.json: name the results/DESIGN folder "
             "of a study"
         ) from None
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
         raise ReferenceFault(f"the design in {folder} is damaged: copy it once more") from None
     except DesignError as error:
         raise ReferenceFault(f"this version does not understand {folder}'s design: {error}") from (
@@ -149,6 +155,7 @@ def _record(
         tables={},
         synthetic=design.synthetic or bool(rows["synthetic"].any()),
         rows_sha256=file_sha256(files[0]),
+        verdict_sha256="",
         published_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -231,13 +238,12 @@ def _put(source: Path, target: Path) -> None:
 
 def _frame(folder: Path, name: str) -> pd.DataFrame | None:
     path = folder / f"{name}.parquet"
-    return read_frame(path) if path.is_file() else None
+    try:
+        return read_frame(path) if path.is_file() else None
+    except pa.ArrowException:
+        raise ReferenceFault(f"{path} is damaged: copy it once more, or remove it") from None
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Records as JSON can hold them: null for what is not a number."""
     return json.loads(table.to_json(orient="records", double_precision=15))
-
-
-def _first(faults: tuple[str, ...]) -> str:
-    return f" (the first fault: {faults[0]})" if faults else ""

@@ -20,7 +20,7 @@ from engine.strict import DesignError
 
 FOLDER = Path("results/reference")
 REPORTS = Path("reports/reference")
-FORMAT = 2
+FORMAT = 3
 
 
 class ReferenceFault(ValueError):
@@ -35,6 +35,8 @@ class Record:
     number of whole order blocks, of planned ones, and the names of those left out; `outcomes` the
     correctness gate by mode, context and family, which only the machine with the model could judge.
     `tables` are the steps from phase to phase and the published chain, as they were judged then.
+    The file ends with a hash of what it says, and names those of the rows and of the verdict: what
+    others draw as true was not changed by hand.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class Record:
     tables: Mapping[str, list[dict[str, Any]]]
     synthetic: bool
     rows_sha256: str
+    verdict_sha256: str
     published_at: str
 
     @cached_property
@@ -103,28 +106,42 @@ def read_record(path: Path) -> Record:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ReferenceFault(f"{path} has another format than this version reads: {again}")
+        if data.pop("sha256") != _seal(data):
+            raise ReferenceFault(f"{path} was changed since it was published: {again}")
         design = parse_design(data["design"])
         kept = {name: data[name] for name in _KEPT}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ReferenceFault):
             raise
         what = f": {error}" if isinstance(error, DesignError) else ""
         raise ReferenceFault(f"the reference {path} cannot be read{what}; {again}") from None
-    if not path.with_suffix(".parquet").is_file():
+    record = Record(path=path, design=design, **kept)
+    if not record.rows_path.is_file():
         raise ReferenceFault(f"the reference {path} has no rows beside it: {again}")
-    return Record(path=path, design=design, **kept)
+    if file_sha256(record.rows_path) != record.rows_sha256:
+        raise ReferenceFault(
+            f"{record.rows_path} does not hold the rows that {path.name} was written for: restore "
+            f"both files together, or {again}"
+        )
+    return record
 
 
 _KEPT = (
     "measured", "blocks", "frozen", "outcomes", "tables", "synthetic", "rows_sha256",
-    "published_at",
+    "verdict_sha256", "published_at",
 )  # fmt: skip
 
 
 def as_json(record: Record) -> dict[str, Any]:
     """What the record's file holds."""
     kept = {name: getattr(record, name) for name in _KEPT}
-    return {"format": FORMAT, "design": json.loads(record.design.to_json()), **kept}
+    said = {"format": FORMAT, "design": json.loads(record.design.to_json()), **kept}
+    return {**said, "sha256": _seal(said)}
+
+
+def _seal(said: Mapping[str, Any]) -> str:
+    """Of the content, however it is laid out."""
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def lent(design: Design, found: Iterable[Record]) -> dict[str, Record]:

@@ -23,7 +23,7 @@ from engine.figures.study import Study
 from engine.measure.rows import SCHEMA
 from engine.preparation.files import read_json
 from engine.preparation.freeze import change_lines
-from engine.references.record import Record, ReferenceFault, file_sha256
+from engine.references.record import Record, file_sha256
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,7 @@ class Analysed:
 
 def read_reference(record: Record) -> pd.DataFrame:
     """The rows, in the columns of today: what their version did not know yet is missing."""
-    path = record.rows_path
-    if file_sha256(path) != record.rows_sha256:
-        raise ReferenceFault(
-            f"{path} does not hold the rows that {record.path.name} was written for: restore both "
-            "files together, or publish the reference again"
-        )
-    return as_rows(pq.read_table(path))
+    return as_rows(pq.read_table(record.rows_path))
 
 
 def as_rows(table: pa.Table) -> pd.DataFrame:
@@ -95,7 +89,7 @@ def analyse(
     stand in for it. `found` are tables that cannot be made from rows, by stem.
     """
     design, frozen = record.design, dict(record.frozen)
-    gates = judge(rows, design)
+    gates = judge(rows, design, config_argument=None)
     judged = _outcomes(record) if tokens is None else tokens
     ratios = family_ratios(rows, gates, judged, design)
     frozen["changes"] = change_lines(frozen)
@@ -114,14 +108,12 @@ def analyse(
 def frozen_study(record: Record, published: pd.DataFrame) -> Study:
     """The study as it was judged when it was published, in seconds and not minutes.
 
-    The label is of today: the engine may have moved on since. A verdict of an earlier format is
-    made again from the rows.
+    The label is of today: the engine may have moved on since. A verdict of an earlier format, or
+    one that is not what was published, is made again from the rows.
     """
-    rows = read_reference(record)
-    try:
-        verdict = read_json(record.verdict_path)
-    except FileNotFoundError:
-        verdict = {"schema_version": None}
+    rows, path = read_reference(record), record.verdict_path
+    kept = path.is_file() and file_sha256(path) == record.verdict_sha256
+    verdict = read_json(path) if kept else {"schema_version": None}
     if verdict["schema_version"] != SCHEMA_VERSION:
         return analyse(record, rows, published).study
     verdict["reference"] = _told(record, older_modes(rows, record.design))

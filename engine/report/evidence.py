@@ -29,13 +29,20 @@ class Exhibit:
     synthetic: bool = False
 
 
-def gather(design: Design, said: Mapping[str, Mapping[str, Any]]) -> list[Exhibit]:
-    """All figures of the catalogue in order; `said` holds what `plot` returned, by name."""
+def gather(
+    design: Design, said: Mapping[str, Mapping[str, Any]], planned: Design | None = None
+) -> list[Exhibit]:
+    """All figures of the catalogue in order; `said` holds what `plot` returned, by name.
+
+    `planned` is the whole design where `design` is only what was measured of it.
+    """
     exhibits = []
     for entry in catalogue.CATALOGUE:
         told = said.get(entry.name)
         if told is None:
-            missing = entry.lacks(design) or "it was not drawn"
+            missing = entry.lacks(design) or "what it reads is not kept with published rows"
+            if entry.lacks(design) and planned and not entry.lacks(planned):
+                missing = "its modes were not measured"
             exhibits.append(Exhibit(entry.name, entry.title, entry.caption, missing=missing))
         else:
             says = "" if told["missing"] else told["message"]

@@ -51,7 +51,7 @@ GATES = {
 _PAIR = ["context", "family", "mode", "baseline"]
 
 
-def judge(rows: pd.DataFrame, design: Design, config_argument: str = "") -> pd.DataFrame:
+def judge(rows: pd.DataFrame, design: Design, config_argument: str | None = "") -> pd.DataFrame:
     """One row a (context, family, mode) of the design and clause, in the design's order.
 
     `rows` are all timing rows of the design (collect.py); rows of other cells are not looked at.
@@ -59,7 +59,8 @@ def judge(rows: pd.DataFrame, design: Design, config_argument: str = "") -> pd.D
     alone. Columns: context, family, mode, baseline, gate, clause, applicable, passed, figure,
     limit (shares, counts; NaN where there is none) and text. A clause that is not applicable has
     `passed` true; where a cell has no complete runs, only `complete` speaks. `config_argument` is
-    what a user must add to `snakemake --cores 1` for this design (`--configfile FILE`).
+    what a user must add to `snakemake --cores 1` for this design (`--configfile FILE`); None for
+    rows that cannot be measured again where they are judged.
     """
     study = Study(rows, design, config_argument)
     verdicts = []

@@ -72,7 +72,7 @@ class MeasuredCell:
 class Study:
     """All cells of a design, and what concerns more than one of them."""
 
-    def __init__(self, rows: pd.DataFrame, design: Design, config_argument: str = ""):
+    def __init__(self, rows: pd.DataFrame, design: Design, config_argument: str | None = ""):
         self.design = design
         self.config_argument = config_argument
         by_cell = dict(list(rows.groupby(CELL)))
@@ -115,9 +115,12 @@ class Study:
         return sorted(measured, key=lambda cell: (cell.station, cell.start))
 
     def remeasure(self, cells: Iterable[MeasuredCell]) -> str:
-        """The commands that measure the blocks of these cells again, as a user types them."""
+        """The commands that measure the blocks of these cells again, as a user types them.
+
+        '' if there is nothing to measure, or no way to from here.
+        """
         blocks = {cell.plan.block for cell in cells}
-        if not blocks:
+        if not blocks or self.config_argument is None:
             return ""
         paths = [c.plan.path for c in self.cells.values() if c.plan.block in blocks]
         what = "the block" if len(blocks) == 1 else "the blocks"
