@@ -1,4 +1,4 @@
-"""Policies, look-up, windows and trimmed heads by a real run on a tiny pair, to the report."""
+"""Policies, look-up, windows, trimmed heads and peers by a real run on a tiny pair, to the report."""
 
 import json
 
@@ -28,12 +28,16 @@ MODES = {
         "draft_vocabulary": 300,
     },
     "recomputed": {**_FOLDED, "target_cache": "recomputed"},
+    "hf_generate": {"drafter": "none", "runtime": "hf", "baseline": "hf_generate"},
+    "hf_assisted": {**_FOLDED, "runtime": "hf", "baseline": "hf_generate"},
 }
 CLAIMS = [
     {"claim": "adaptive", "mode": "adaptive", "against": "fixed"},
     {"claim": "kept_cache", "mode": "fixed", "against": "recomputed"},
     {"claim": "first_plain", "mode": "first_plain", "against": "fixed"},
     {"claim": "formula", "mode": "fixed", "against": "ar"},
+    {"claim": "peer_plain", "mode": "hf_generate", "against": "ar"},
+    {"claim": "peer_assisted", "mode": "hf_assisted", "against": "fixed"},
 ]
 
 
