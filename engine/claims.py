@@ -49,8 +49,12 @@ class Claim:
         return self.quantity == "acceptance"
 
 
-def _peer(mode: Mode, against: Mode) -> bool:
-    return mode.runtime.startswith("hf") and not against.runtime.startswith("hf")
+def _peer(runtime: str, ours: str, drafted: bool) -> Callable[[Mode, Mode], bool]:
+    """Both sides plain, or both drafting, the first by another library, the second by ours."""
+    return lambda mode, against: (
+        (mode.runtime, against.runtime) == (runtime, ours)
+        and mode.speculative == against.speculative == drafted
+    )
 
 
 def _windowed(mode: Mode, against: Mode) -> bool:
@@ -79,10 +83,19 @@ _ABOUT: dict[str, tuple[Callable[[Mode, Mode], bool], str]] = {
         lambda m, a: m.draft_sampling is not None and a.draft_sampling is None,
         "a mode with draft_sampling against one without",
     ),
-    "peer_plain": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
-    "peer_assisted": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
-    "peer_static_graph": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
-    "peer_assisted_graph": (_peer, "a mode of runtime hf or hf_static against one of this engine"),
+    "peer_plain": (_peer("hf", "eager", False), "a plain mode of runtime hf against an eager one"),
+    "peer_assisted": (
+        _peer("hf", "eager", True),
+        "a mode with a drafter of runtime hf against an eager one",
+    ),
+    "peer_static_graph": (
+        _peer("hf_static", "graph", False),
+        "a plain mode of runtime hf_static against a graph one",
+    ),
+    "peer_assisted_graph": (
+        _peer("hf", "graph", True),
+        "a mode with a drafter of runtime hf against a graph one",
+    ),
 }
 
 

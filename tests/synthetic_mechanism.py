@@ -105,7 +105,7 @@ def mechanism_study(
     waterfall, steps = explain(tables.rows, tables.ratios, design)
     found = {"rows": tables.rows, "ratios": tables.ratios, "waterfall": waterfall, "steps": steps}
     found["trace"] = trace_of(design, agreement)
-    found["claims"] = judge_claims(tables.rows, tables.ratios, design)
+    found["claims"] = judge_claims(tables.rows, tables.ratios, tables.gates, design)
     if design.components:
         predictor = Predictor(found["trace"], components_of(design), design)
         found["predicted"] = predictor.table()

@@ -35,6 +35,9 @@ OTHERS = {
     "unequal": {**_DRAWN, "draft_sampling": {"temperature": 0.5}},
     "hf_generate": {"drafter": "none", "runtime": "hf", "baseline": "hf_generate"},
     "hf_assisted": {**_FOLDED, "runtime": "hf", "baseline": "hf_generate"},
+    "hf_static": {"drafter": "none", "runtime": "hf_static", "baseline": "hf_static"},
+    "ar_graph": {"drafter": "none", "runtime": "graph", "baseline": "ar_graph"},
+    "graph": {**_FOLDED, "runtime": "graph", "baseline": "ar_graph"},
 }
 PAIRS = {
     "longer_blocks": ("adaptive", "fixed"), "formula": ("fixed", "ar"),
@@ -42,8 +45,8 @@ PAIRS = {
     "window": ("windowed", "fixed"), "window_acceptance": ("windowed", "fixed"),
     "kept_cache": ("fixed", "recomputed"), "temperature": ("warm", "cool"),
     "unequal_temperature": ("unequal", "cool"), "peer_plain": ("hf_generate", "ar"),
-    "peer_assisted": ("hf_assisted", "fixed"), "peer_static_graph": ("hf_generate", "ar"),
-    "peer_assisted_graph": ("hf_assisted", "fixed"),
+    "peer_assisted": ("hf_assisted", "fixed"), "peer_static_graph": ("hf_static", "ar_graph"),
+    "peer_assisted_graph": ("hf_assisted", "graph"),
 }  # fmt: skip
 
 
@@ -57,7 +60,7 @@ def design(*asked, **more):
 
 def judged(plan, speeds, **more):
     tables = study_tables(plan, ratio=lambda cell: speeds.get(cell.mode, 1.0), **more)
-    return judge_claims(tables.rows, tables.ratios, plan).to_dict("records")
+    return judge_claims(tables.rows, tables.ratios, tables.gates, plan).to_dict("records")
 
 
 @pytest.mark.parametrize(("adaptive", "word"), [(0.9, HELD), (0.5, NOT_HELD), (0.7, OPEN)])
@@ -78,8 +81,8 @@ _PEERS = {
 }
 
 
-@pytest.mark.parametrize(("peer", "word"), [(2.0, HELD), (1.0, NOT_HELD)])
-def test_times_are_compared_across_baselines(peer, word):
+@pytest.mark.parametrize(("peer", "words"), [(2.0, [HELD, HELD]), (1.0, [NOT_HELD, OPEN])])
+def test_times_are_compared_across_baselines(peer, words):
     """Plain modes too: no baseline of either takes part."""
     plan = design(
         ("peer_plain", "hf_generate", "ar"), ("peer_assisted", "hf_assisted", "fixed"), modes=_PEERS
@@ -89,10 +92,10 @@ def test_times_are_compared_across_baselines(peer, word):
     rows = tables.rows
     theirs = rows["runtime"].eq("hf")
     rows.loc[theirs, "round_s"] = rows.loc[theirs, "round_s"].map(lambda s: [peer * x for x in s])
-    plain, assisted = judge_claims(rows, tables.ratios, plan).to_dict("records")
+    plain, assisted = judge_claims(rows, tables.ratios, tables.gates, plan).to_dict("records")
     assert plain["value"] == pytest.approx(peer, rel=0.1)
     assert assisted["value"] == pytest.approx(peer, rel=0.1)
-    assert plain["outcome"] == word
+    assert [plain["outcome"], assisted["outcome"]] == words
     assert "time a token of hf_generate over that of ar" in plain["sentence"]
     assert "a claim of this project" in plain["sentence"]
 
@@ -128,7 +131,8 @@ def test_every_claim_of_the_file_can_be_judged_and_says_something():
         assert claim.bound > 0
         (row,) = judged(design((name, *PAIRS[name]), modes=OTHERS), {"adaptive": 0.9, "fixed": 0.7})
         assert row["sentence"].startswith(claim.statement[0].upper())
-        assert row["outcome"] in (HELD, NOT_HELD, OPEN)
+        assert row["outcome"] in row["sentence"]
+        assert row["families"] or "nothing was measured" in row["sentence"]
         if claim.value is not None:
             assert row["claimed"] == claim.value
 
@@ -144,6 +148,7 @@ def test_nothing_measured_is_open():
     plan = design(("kept_cache", "fixed", "recomputed"), modes=OTHERS)
     plan = plan.model_copy(update={"instrumented": [0, 0]})
     (row,) = judged(plan, {})
+    assert row["outcome"] == OPEN
     assert "nothing was measured" in row["sentence"]
 
 
@@ -172,8 +177,28 @@ def test_a_claim_about_other_modes_is_refused(name):
         mode, against = against, mode
     else:
         mode = "fixed" if against != "fixed" else "recomputed"
-    with pytest.raises(DesignError, match=rf"claim '{name}' needs .* is not|a plain mode"):
+    with pytest.raises(DesignError, match=rf"claim '{name}' needs .*, which '.*' is not"):
         design((name, mode, against), modes=OTHERS)
+
+
+def test_claims_of_graphs_and_of_drafts_are_not_about_plain_eager_modes():
+    for name in ("peer_assisted", "peer_static_graph", "peer_assisted_graph"):
+        with pytest.raises(DesignError, match=rf"claim '{name}' needs"):
+            design((name, "hf_generate", "ar"), modes=OTHERS)
+
+
+def test_the_gates_of_a_plain_mode_are_asked():
+    plan = design(("peer_plain", "hf_generate", "ar"), modes=_PEERS)
+    failed = {("2048", family, "hf_generate"): "steady" for family in FAMILIES[:4]}
+    for gates, end in ((failed, ", families that failed a gate included"), ({}, "4 families")):
+        (row,) = judged(plan, {}, failed=gates)
+        assert row["sentence"].endswith(end)
+
+
+def test_few_families_that_all_passed_are_not_said_to_have_failed():
+    plan = design(("adaptive", "adaptive", "fixed"), families=FAMILIES[:3])
+    (row,) = judged(plan, {"adaptive": 0.9, "fixed": 0.7})
+    assert row["sentence"].endswith("no interval, 3 families")
 
 
 def test_families_in_which_nothing_was_accepted_are_counted():
@@ -184,7 +209,7 @@ def test_families_in_which_nothing_was_accepted_are_counted():
     def barren(*families):
         none = ratios["family"].isin(families) & ratios["mode"].eq("windowed")
         altered = ratios.assign(acceptance=ratios["acceptance"].where(~none, 0.0))
-        return judge_claims(tables.rows, altered, plan)["sentence"].iloc[0]
+        return judge_claims(tables.rows, altered, tables.gates, plan)["sentence"].iloc[0]
 
     assert "3 families (1 more left out, where nothing was accepted)" in barren(FAMILIES[0])
     assert barren(*FAMILIES[:4]).endswith("nothing was accepted")

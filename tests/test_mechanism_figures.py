@@ -335,7 +335,7 @@ def test_a_sweep_says_of_each_claim_whether_it_held():
     claims = made().tables["claims"]
     assert sweep.headline(claims).startswith("Of 4 claims ")
     untold = claims.assign(outcome=OPEN)
-    assert sweep.headline(untold) == "None of 4 claims can be told from these intervals"
+    assert sweep.headline(untold) == "None of 4 claims can be told"
     only = claims.iloc[0]
     assert sweep.headline(claims.iloc[:1]) == (
         f"{only['what']} is {only['value']:.2f}: the claim {only['outcome']}"

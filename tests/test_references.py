@@ -23,7 +23,7 @@ from engine.preparation.freeze import freeze
 from engine.references import publish as publishing
 from engine.references.pages import draw_lent, lent_chain
 from engine.references.publish import publish
-from engine.references.record import ReferenceFault, lent, lent_chains, read_record, records
+from engine.references.record import ReferenceFault, lent, lent_chains, read_record, records, seal
 from engine.references.study import as_rows, frozen_study, older_modes, read_reference
 from engine.report.evidence import gather
 from engine.tables import write_frame
@@ -200,7 +200,9 @@ def test_without_a_reference_or_a_wish_for_one_the_message_stays(place):
     assert lent(gpu_design(), found) == {}
     missing = {exhibit.name: exhibit.missing for exhibit in gather(cpu_design(), {})}
     assert missing["phase_o"].startswith("phase_o needs a GPU")
-    assert [entry.name for entry in catalogue.CATALOGUE if entry.gpu] == [
+    for entry in catalogue.CATALOGUE:
+        assert not entry.lent or set(entry.tables) <= {"rows", "steps", "chain"}
+    assert [entry.name for entry in catalogue.CATALOGUE if entry.lent] == [
         "chain", "phase_o", "cuda_graph",
     ]  # fmt: skip
 
@@ -268,6 +270,17 @@ def test_a_record_that_was_edited_lends_nothing(copy_of, edit):
     data = read_json(path)
     edit(data)
     write_json(data, path)
+    assert "publish it again" in _fault(copy_of)
+
+
+@pytest.mark.parametrize(
+    "measured", [{}, None, {"modes": ["nope"]}, {"modes": None}, {"modes": ["ar"]}]
+)
+def test_a_record_that_is_sealed_but_says_too_little_lends_nothing(copy_of, measured):
+    path = copy_of / "results/reference/made-up.json"
+    data = {**read_json(path), "measured": measured}
+    del data["sha256"]
+    write_json({**data, "sha256": seal(data)}, path)
     assert "publish it again" in _fault(copy_of)
 
 

@@ -21,7 +21,7 @@ from engine.claims import Claim, claims
 from engine.design import Design
 from engine.limits import Inference
 
-HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told from these intervals"
+HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told"
 COLUMNS = [
     "context", "claim", "mode", "against", "quantity", "what", "value", "low", "high", "bound",
     "side", "holds_from", "holds_to", "claimed", "families", "gated", "outcome", "sentence",
@@ -38,9 +38,11 @@ _WHAT = {
 _COUNTED = {"acceptance"}
 
 
-def judge_claims(rows: pd.DataFrame, ratios: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """One row a context and claim of the design; COLUMNS."""
-    evidence = _Evidence(rows, ratios, design)
+def judge_claims(
+    rows: pd.DataFrame, ratios: pd.DataFrame, gates: pd.DataFrame, design: Design
+) -> pd.DataFrame:
+    """One row a context and claim of the design; COLUMNS. `gates` comes from `gates.judge`."""
+    evidence = _Evidence(rows, ratios, gates, design)
     table = [
         _judge(evidence, context, claims()[asked.claim], asked.mode, asked.against)
         for asked in design.claims
@@ -52,12 +54,17 @@ def judge_claims(rows: pd.DataFrame, ratios: pd.DataFrame, design: Design) -> pd
 class _Evidence:
     """Log ratios by family, of every quantity that a claim may be about."""
 
-    def __init__(self, rows: pd.DataFrame, ratios: pd.DataFrame, design: Design):
+    def __init__(
+        self, rows: pd.DataFrame, ratios: pd.DataFrame, gates: pd.DataFrame, design: Design
+    ):
         self.design = design
         keyed = ratios.set_index(["context", "family", "mode"])
         self._log_r = keyed["log_r"].to_dict()
         self._acceptance = keyed["acceptance"].to_dict()
         self._admitted = keyed["admitted"].astype(bool).to_dict()
+        passed = gates["passed"].astype(bool) | ~gates["applicable"].astype(bool)
+        places = [gates["context"].astype(str), gates["family"], gates["mode"]]
+        self._passed = passed.groupby(places).all().to_dict()
         self._arrivals = arrivals(rows)
         self._blocks = block_times(rows).set_index(CELL)["block_s"].to_dict()
         phases = phase_table(rows, design)
@@ -65,8 +72,10 @@ class _Evidence:
         self._phases = {place: group.mean(numeric_only=True) for place, group in places}
 
     def admitted(self, place: tuple[str, str, str]) -> bool:
-        """A baseline has no row of its own: its gates are those of the modes against it."""
-        return self._admitted.get(place, place[2] in self.design.baselines)
+        """Whether it passed the gates; a baseline, which has no ratio, is judged alone."""
+        if place[2] in self.design.baselines:
+            return bool(self._passed.get(place, False))
+        return bool(self._admitted.get(place, False))
 
     def speed(self, own: tuple, other: tuple) -> float:
         return self._log_r.get(own, math.nan) - self._log_r.get(other, self._plain(other))
@@ -117,7 +126,9 @@ def _judge(
         log_ratio = of(*places)
         if math.isfinite(log_ratio):
             found.append((log_ratio, all(map(evidence.admitted, places))))
-    gated = [x for x, passed in found if passed or claim.quantity in _COUNTED]
+    if claim.quantity in _COUNTED:
+        found = [(x, True) for x, _ in found]
+    gated = [x for x, passed in found if passed]
     enough = len(gated) >= design.inference.student_t_from
     chosen = np.array(gated if enough else [x for x, _ in found])
     interval = headline_interval(chosen, design.inference, design.seed)
@@ -138,7 +149,7 @@ def _judge(
         ),
         "claimed": claim.value if claim.value is not None else math.nan,
         "families": len(chosen),
-        "gated": enough,
+        "gated": enough or len(gated) == len(found),
     }
     row["outcome"] = outcome(row)
     return row | {"sentence": sentence(row, claim, _nothing_accepted(evidence, row))}

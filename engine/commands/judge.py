@@ -10,6 +10,7 @@ import typer
 
 from engine.commands.options import (
     DesignFile,
+    GatesFile,
     ModelsFile,
     Output,
     PublishedFile,
@@ -83,7 +84,7 @@ def check_tokens(
 def estimate_speedup(
     design: DesignFile,
     rows: RowsFile,
-    gates: Annotated[Path, typer.Option()],
+    gates: GatesFile,
     tokens: Annotated[Path, typer.Option()],
     frozen: Annotated[Path, typer.Option()],
     ratios: Annotated[Path, typer.Option(help="Table of ratios per family, to write.")],
@@ -152,12 +153,15 @@ def explain_cost(
 
 
 @app.command()
-def judge_claims(design: DesignFile, rows: RowsFile, ratios: RatiosFile, output: Output) -> None:
+def judge_claims(
+    design: DesignFile, rows: RowsFile, ratios: RatiosFile, gates: GatesFile, output: Output
+) -> None:
     """Hold what a second source claims against what was measured."""
     from engine.analysis.claims import judge_claims
     from engine.tables import read_frame, write_frame
 
-    table = judge_claims(read_frame(rows), read_frame(ratios), load_design(design))
+    found = [read_frame(path) for path in (rows, ratios, gates)]
+    table = judge_claims(*found, load_design(design))
     write_frame(table, output)
     for sentence in table["sentence"]:
         say(f"claim: {sentence}")

@@ -19,6 +19,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=_HE
 DesignFile = Annotated[Path, typer.Option("--design", help="The design, YAML or JSON.")]
 ModelsFile = Annotated[Path, typer.Option("--models", help="Made by fetch-model.")]
 RowsFile = Annotated[Path, typer.Option("--rows", help="All rows, made by check-timing.")]
+GatesFile = Annotated[Path, typer.Option("--gates", help="Made by check-timing.")]
 RatiosFile = Annotated[Path, typer.Option("--ratios", help="Made by estimate-speedup.")]
 VerdictFile = Annotated[Path, typer.Option("--verdict", help="Made by estimate-speedup.")]
 PublishedFile = Annotated[Path, typer.Option("--published", help="config/published.csv.")]

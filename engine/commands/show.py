@@ -9,6 +9,7 @@ import typer
 
 from engine.commands.options import (
     DesignFile,
+    GatesFile,
     Output,
     PublishedFile,
     RatiosFile,
@@ -79,7 +80,7 @@ def plot_mechanism(
 def render_report(
     design: DesignFile,
     ratios: RatiosFile,
-    gates: Annotated[Path, typer.Option()],
+    gates: GatesFile,
     tokens: Annotated[Path, typer.Option()],
     verdict: VerdictFile,
     published: PublishedFile,

@@ -16,7 +16,8 @@ from engine.modes import Mode
 @dataclass(frozen=True)
 class Entry:
     """A figure; `tables` are Parquet files of the study by their stem, `lacks` says in words why
-    a design cannot have it ('' if it can), and `gpu` that what it shows exists on a GPU only.
+    a design cannot have it ('' if it can), and `lent` that a design without a GPU shows that of a
+    reference instead, which may read no tables but `rows`, `steps` and `chain`.
     """
 
     name: str
@@ -24,7 +25,7 @@ class Entry:
     tables: tuple[str, ...]
     caption: str
     lacks: Callable[[Design], str]
-    gpu: bool = False
+    lent: bool = False
 
 
 def wanted(design: Design) -> list[Entry]:
@@ -145,7 +146,7 @@ CATALOGUE = (
         "whole rounds as one CUDA graph, which the published card had no memory for. Each mode "
         "is held against plain decoding with the same runtime.",
         _chain,
-        gpu=True,
+        lent=True,
     ),
     Entry(
         "sweep",
@@ -164,7 +165,7 @@ CATALOGUE = (
         "R before and after, each against the plain decoding of its own runtime; the share of the "
         "round's time that this saves; and the synchronisations of a round, as counted.",
         _phase_o,
-        gpu=True,
+        lent=True,
     ),
     Entry(
         "diagnosis",
@@ -202,7 +203,7 @@ CATALOGUE = (
         "graphs' memory pools hold, and how far one graph a position comes before memory ends. R "
         "of whole rounds as one graph, against plain decoding by graphs.",
         _cuda_graph,
-        gpu=True,
+        lent=True,
     ),
     Entry(
         "draft_free",

@@ -69,9 +69,10 @@ def message(rows: list[marks.Row]) -> str:
 
 def _row(told: dict[str, Any]) -> marks.Row:
     mode = told["quantity"].removesuffix("_ratio")
+    name = f"{mode}, by graphs" if told["what"].endswith("by graphs") else mode
     ends = None if np.isnan(told["low"]) else (told["low"], told["high"])
     ratio = Ratio(told["value"], ends, int(told["families"]), bool(told["gated"]))
     bounds = (told["published_low"], told["published_high"])
     low, high = (None if np.isnan(end) else end for end in bounds)
-    label = style.printable(mode, mode, LABEL_MOST)
+    label = style.printable(name, name, LABEL_MOST)
     return marks.Row(label, mode, ratio, (Published(told["published"], low, high),))

@@ -74,7 +74,7 @@ def headline(claims: pd.DataFrame) -> str:
         return f"{only['what']}{found}: the claim {only['outcome']}"
     count = Counter(claims["outcome"])
     if set(count) == {OPEN}:
-        return f"None of {len(claims)} claims can be told from these intervals"
+        return f"None of {len(claims)} claims can be told"
     parts = [f"{n} {outcome}" for outcome, n in sorted(count.items())]
     return f"Of {len(claims)} claims {', '.join(parts)}"
 

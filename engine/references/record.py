@@ -106,16 +106,17 @@ def read_record(path: Path) -> Record:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ReferenceFault(f"{path} has another format than this version reads: {again}")
-        if data.pop("sha256") != _seal(data):
+        if data.pop("sha256") != seal(data):
             raise ReferenceFault(f"{path} was changed since it was published: {again}")
         design = parse_design(data["design"])
-        kept = {name: data[name] for name in _KEPT}
+        record = Record(path=path, design=design, **{name: data[name] for name in _KEPT})
+        # What the workflow asks of it while it parses.
+        record.label(), record.filled, _fitness(design, record)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ReferenceFault):
             raise
         what = f": {error}" if isinstance(error, DesignError) else ""
         raise ReferenceFault(f"the reference {path} cannot be read{what}; {again}") from None
-    record = Record(path=path, design=design, **kept)
     if not record.rows_path.is_file():
         raise ReferenceFault(f"the reference {path} has no rows beside it: {again}")
     if file_sha256(record.rows_path) != record.rows_sha256:
@@ -136,11 +137,11 @@ def as_json(record: Record) -> dict[str, Any]:
     """What the record's file holds."""
     kept = {name: getattr(record, name) for name in _KEPT}
     said = {"format": FORMAT, "design": json.loads(record.design.to_json()), **kept}
-    return {**said, "sha256": _seal(said)}
+    return {**said, "sha256": seal(said)}
 
 
-def _seal(said: Mapping[str, Any]) -> str:
-    """Of the content, however it is laid out."""
+def seal(said: Mapping[str, Any]) -> str:
+    """Hash of a record's content, however it is laid out."""
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,7 +157,7 @@ def lent(design: Design, found: Iterable[Record]) -> dict[str, Record]:
     figures, found = {}, list(found)
     for entry in catalogue.CATALOGUE:
         able = [record for record in found if not entry.lacks(record.filled)]
-        if entry.gpu and entry.lacks(design) and able:
+        if entry.lent and entry.lacks(design) and able:
             figures[entry.name] = max(able, key=lambda record: _fitness(design, record))
     return figures
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.analysis.chain import COLUMNS, judge_chain
+from engine.analysis.chain import COLUMNS, NUMBERS, judge_chain
 from engine.analysis.claims import judge_claims
 from engine.analysis.collect import whole_runs
 from engine.analysis.explanation import explain
@@ -98,7 +98,7 @@ def analyse(
     verdict["reference"] = _told(record, older_modes(rows, design))
     waterfall, steps = explain(rows, ratios, design)
     tables = {"rows": rows, "ratios": ratios, "waterfall": waterfall, "steps": steps}
-    tables["claims"] = judge_claims(rows, ratios, design)
+    tables["claims"] = judge_claims(rows, ratios, gates, design)
     trace = (found or {}).get("trace")
     tables["chain"] = judge_chain(rows, ratios, judged, trace, design, published)
     study = Study(verdict, published, {**(found or {}), **tables})
@@ -120,11 +120,10 @@ def frozen_study(record: Record, published: pd.DataFrame) -> Study:
     steps = pd.DataFrame(record.tables["steps"], columns=_STEPS)
     steps = steps.astype(dict.fromkeys(("mean", "low", "high"), float))
     chain = pd.DataFrame(record.tables["chain"], columns=COLUMNS)
-    chain = chain.astype(dict.fromkeys(_NUMBERS, float))
+    chain = chain.astype(dict.fromkeys(NUMBERS, float))
     return Study(verdict, published, {"rows": rows, "steps": steps, "chain": chain})
 
 
-_NUMBERS = ("published", "published_low", "published_high", "value", "low", "high")
 _STEPS = ["context", "before", "after", "term", "mean", "low", "high", "families"]
 
 

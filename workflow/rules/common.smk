@@ -205,9 +205,10 @@ def get_lent_record(wildcards):
 
 
 def get_lent_files(wildcards):
-    """Everything of a reference that a figure is drawn from."""
+    """What a figure of a reference is drawn from, beside its record."""
     record = LENT[wildcards.figure]
-    return [str(path.relative_to(ROOT)) for path in (record.path, record.rows_path)]
+    files = (record.rows_path, record.verdict_path)
+    return [str(path.relative_to(ROOT)) for path in files if path.is_file()]
 
 
 def get_lent_chains():

@@ -96,6 +96,7 @@ rule judge_claims:
     input:
         rows=f"{RESULTS}/rows.parquet",
         ratios=f"{RESULTS}/ratios.parquet",
+        gates=f"{RESULTS}/gates.parquet",
         claims="config/claims.csv",
         code=get_modules("analysis"),
     output:
@@ -109,7 +110,8 @@ rule judge_claims:
         design=DESIGN.sha256,
     shell:
         "python -m engine judge-claims --design {params.file:q} --rows {input.rows:q}"
-        " --ratios {input.ratios:q} --output {output.claims:q} 2>&1 | tee {log:q}"
+        " --ratios {input.ratios:q} --gates {input.gates:q} --output {output.claims:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule judge_chain:
