@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from engine.figures import marks, published, style
 from engine.figures.forest_rows import LABEL_MOST
-from engine.figures.message import lengths, span
+from engine.figures.message import joined, lengths, span
 from engine.figures.published import Figure as Published
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Ratio, Study, qualified
@@ -38,7 +39,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         said,
         study.banners,
         marks.row_handles(rows, study.level),
-        [*marks.loose(rows), published.note(list(panels), [])],
+        [*marks.loose(rows), *_unlike(told), published.note(list(panels), [])],
     )
     limits = marks.span_of(rows)
     for ax, (context, panel) in zip(axes, panels.items(), strict=True):
@@ -67,12 +68,18 @@ def message(rows: list[marks.Row]) -> str:
     return f"{sentence}; {best}, whole rounds as graphs, reaches {reached}"
 
 
+def _unlike(told: pd.DataFrame) -> list[str]:
+    """A note on modes that run by graphs here, which the published ones did not."""
+    unlike = told[told["what"].str.endswith("by graphs")]["quantity"]
+    names = list(dict.fromkeys(unlike.str.removesuffix("_ratio")))
+    return [f"{joined(names)}: by graphs here, launch by launch there."] if names else []
+
+
 def _row(told: dict[str, Any]) -> marks.Row:
     mode = told["quantity"].removesuffix("_ratio")
-    name = f"{mode}, by graphs" if told["what"].endswith("by graphs") else mode
     ends = None if np.isnan(told["low"]) else (told["low"], told["high"])
     ratio = Ratio(told["value"], ends, int(told["families"]), bool(told["gated"]))
     bounds = (told["published_low"], told["published_high"])
     low, high = (None if np.isnan(end) else end for end in bounds)
-    label = style.printable(name, name, LABEL_MOST)
+    label = style.printable(mode, mode, LABEL_MOST)
     return marks.Row(label, mode, ratio, (Published(told["published"], low, high),))
