@@ -97,8 +97,8 @@ def test_images_are_whole(shown):
         "all => all.map(i => ({whole: i.complete && i.naturalWidth > 0,"
         " width: i.getBoundingClientRect().width, height: i.getBoundingClientRect().height}))",
     )
-    # With what explains: diagnosis, waterfall, break-even and memory.
-    assert len(images) == 6
+    # With what explains: the published chain, diagnosis, waterfall, break-even and memory.
+    assert len(images) == 7
     for image in images:
         assert image["whole"]
         assert image["width"] > 200
