@@ -111,9 +111,8 @@ def mechanism_study(
         found["predicted"] = predictor.table()
         found["compared"] = predictor.beside(tables.verdict["verdicts"])
     published = pd.read_csv(REPOSITORY / "config/published.csv")
-    trace = found.get("trace")
     found["chain"] = judge_chain(
-        tables.rows, tables.ratios, tables.tokens, trace, design, published
+        tables.rows, tables.ratios, tables.tokens, found["trace"], design, published
     )
     return Study(tables.verdict, published, found), tables
 

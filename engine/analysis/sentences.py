@@ -42,7 +42,7 @@ def _left_out(entry: dict[str, Any]) -> str:
     failed = entry["families_measured"] - entry["families_in"]
     parts = [f"{failed} did not pass the timing gates"] if failed else []
     parts += [f"{unmeasured} {'has' if unmeasured == 1 else 'have'} no times"] if unmeasured else []
-    return "".join(f"; {part}" for part in parts[:1]) + "".join(f", {part}" for part in parts[1:])
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def basis(entry: dict[str, Any]) -> str:

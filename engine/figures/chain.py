@@ -8,14 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from engine.figures import marks, published, style
+from engine.figures import context_panels, marks, published, style
 from engine.figures.forest_rows import LABEL_MOST
-from engine.figures.message import joined, lengths, span
+from engine.figures.message import joined, span
 from engine.figures.published import Figure as Published
-from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Ratio, Study, qualified
-
-_ABOVE, _BELOW = 0.26, 0.5  # inches of a panel for its head and for its axis
 
 
 def draw(study: Study) -> tuple[Figure, str]:
@@ -32,21 +29,8 @@ def draw(study: Study) -> tuple[Figure, str]:
             panels[context] = [*map(_row, here.to_dict("records")), *whole]
     rows = [row for panel in panels.values() for row in panel]
     said = message(rows)
-    left = marks.left_of(rows)
-    figure, axes = lay_out(
-        Grid(1, left, style.TALL_IN - left - 0.1, 0),
-        [Space(_ABOVE, marks.height(panel), _BELOW) for panel in panels.values()],
-        said,
-        study.banners,
-        marks.row_handles(rows, study.level),
-        [*marks.loose(rows), *_unlike(told), published.note(list(panels), [])],
-    )
-    limits = marks.span_of(rows)
-    for ax, (context, panel) in zip(axes, panels.items(), strict=True):
-        families = marks.counts(row.ratio for row in panel)
-        marks.draw(ax, panel, limits, f"R, log scale; {families}")
-        style.head(ax, lengths([context]))
-    return figure, said
+    notes = [*_unlike(told), published.note(list(panels), [])]
+    return context_panels.draw(study, panels, said, notes), said
 
 
 def message(rows: list[marks.Row]) -> str:

@@ -6,12 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from engine.figures import marks, published, style
-from engine.figures.message import lengths, outcome, span
-from engine.figures.sheet import Grid, Space, lay_out
+from engine.figures import context_panels, marks, published
+from engine.figures.message import outcome, span
 from engine.figures.study import NothingToShow, Study, qualified, ratio_of
-
-_ABOVE, _BELOW = 0.26, 0.5
 
 
 def draw(study: Study) -> tuple[Figure, str]:
@@ -42,25 +39,8 @@ def draw(study: Study) -> tuple[Figure, str]:
                 marks.verdict_row(entry, [ratio for _, ratio in found])
                 for entry, found in zip(here, beside, strict=True)
             ]
-    rows = [row for panel in panels.values() for row in panel]
-    left = marks.left_of(rows)
-    figure, axes = lay_out(
-        Grid(1, left, style.TALL_IN - left - 0.1, 0),
-        [Space(_ABOVE, marks.height(panel), _BELOW) for panel in panels.values()],
-        said,
-        study.banners,
-        marks.row_handles(rows, study.level),
-        [
-            *marks.loose(rows),
-            *([published.note(study.contexts, theirs)] if theirs else []),
-        ],
-    )
-    limits = marks.span_of(rows)
-    for ax, (context, panel) in zip(axes, panels.items(), strict=True):
-        families = marks.counts(row.ratio for row in panel)
-        marks.draw(ax, panel, limits, f"R, log scale; {families}")
-        style.head(ax, lengths([context]))
-    return figure, said
+    notes = [published.note(study.contexts, theirs)] if theirs else []
+    return context_panels.draw(study, panels, said, notes), said
 
 
 def message(entries: list[dict[str, Any]], oracles: list[str]) -> str:
