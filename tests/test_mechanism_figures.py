@@ -413,6 +413,9 @@ def test_families_that_failed_a_gate_are_told_apart():
     assert marks.loose([row]) == [
         "oracle: too few families passed the timing gates; R of all, no verdict."
     ]
+    elsewhere = dataclasses.replace(row, ratio=dataclasses.replace(ratio, gated=True))
+    assert marks.loose([row, elsewhere])[0].startswith("oracle in part: too few")
+    assert marks.loose([elsewhere]) == []
 
 
 def test_a_study_in_which_all_failed_says_so_in_place_of_each_figure(tmp_path):

@@ -165,8 +165,12 @@ def counts(ratios: Iterable[Ratio | None]) -> str:
 
 def loose(rows: Iterable[Row]) -> list[str]:
     """A note if the ratio of a row is of families that failed a gate."""
-    names = dict.fromkeys(row.mode for row in rows if row.ratio and not row.ratio.gated)
+    rows = [row for row in rows if row.ratio]
+    firm = {row.mode for row in rows if row.ratio.gated}
+    names = dict.fromkeys(row.mode for row in rows if not row.ratio.gated)
     if not names:
         return []
-    who = joined(list(names))
+    always = [name for name in names if name not in firm]
+    partly = [f"{name} in part" for name in names if name in firm]
+    who = joined([*always, *partly])
     return [f"{who}: too few families passed the timing gates; R of all, no verdict."]

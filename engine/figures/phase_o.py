@@ -87,7 +87,7 @@ def message(steps: list[dict[str, Any]]) -> str:
     """The share of time that each step saves or costs, as firmly as its interval allows."""
     if not steps:
         raise NothingToShow("no pair of modes with and without it was measured")
-    parts = []
+    parts, open_ = [], []
     for step in steps:
         where = f"at {lengths([step['context']])}"
         share = saved_share(step["mean"])
@@ -96,7 +96,9 @@ def message(steps: list[dict[str, Any]]) -> str:
         elif step["high"] < 0:
             parts.append(f"costs {-share:.1%} {where}")
         else:
-            parts.append(f"changes the time by {-share:+.1%} {where}, which may be chance")
+            open_.append(f"by {-share:+.1%} {where}")
+    if open_:
+        parts.append(f"changes the time {joined(open_)}, which may be chance")
     names = dict.fromkeys(step["after"] for step in steps)
     return f"Control on the device ({joined(list(names))}) {joined(parts)}"
 
