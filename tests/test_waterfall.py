@@ -15,7 +15,7 @@ from engine.analysis.speedup import family_ratios
 from engine.analysis.waterfall import TERMS, family_steps, family_terms, over_families
 from engine.analysis.why import why
 from tests.synthetic_judgements import gates_frame, tokens_frame
-from tests.synthetic_rows import as_frame, small_design, study
+from tests.synthetic_rows import FAMILIES, as_frame, small_design, study
 
 PHASES = ("draft_s", "verify_s", "repair_s", "control_s")
 
@@ -144,6 +144,37 @@ def test_steps_from_phase_to_phase():
         ("spec_folded", "oracle_bonus"): pytest.approx(1.5),
         ("oracle_bonus", "draft_free"): pytest.approx(3.0 / 0.9),
     }
+
+
+def test_a_step_stays_in_its_runtime_unless_that_is_what_it_changes():
+    repair = {"drafter": "model", "k": 4, "round": "repair"}
+    folded = {**repair, "round": "folded", "bonus": True}
+    host, device, graph = (
+        {"runtime": runtime, "baseline": f"ar_{runtime}"}
+        for runtime in ("eager", "device", "graph")
+    )
+    modes = {
+        **{f"ar_{on['runtime']}": {"drafter": "none", **on} for on in (host, device, graph)},
+        "spec": {**repair, **host},
+        "phase_o": {**repair, **device},
+        "spec_folded": {**folded, **device},
+        "graph": {**folded, **graph},
+        "oracle": {**repair, **device, "acceptance": "all"},
+        "oracle_bonus": {**folded, **graph, "acceptance": "all"},
+    }
+    design = small_design(
+        device="cuda", dtype="bfloat16", contexts=[2048], families=FAMILIES[:1], modes=modes
+    )
+    rows = as_frame(study(design, noise=0))
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    steps = family_steps(ratios, block_times(rows), design)
+    assert list(zip(steps["before"], steps["after"], strict=True)) == [
+        ("spec", "phase_o"),
+        ("phase_o", "spec_folded"),
+        ("spec_folded", "graph"),
+        ("spec_folded", "oracle"),
+        ("graph", "oracle_bonus"),
+    ]
 
 
 @given(k=st.integers(1, 9), bonus=st.booleans(), p=st.floats(0, 1))

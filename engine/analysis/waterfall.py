@@ -7,9 +7,8 @@ log R exactly, because what the phases miss (`unexplained`) and what timing them
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ TERMS = (
 # The phases in the published order (METHODS sections 2 and 6). On a CPU `phase_o` is not there, and
 # a step may change the form of the round along with what it is named for.
 CHAIN = ("spec", "phase_o", "spec_folded", "graph", "oracle", "oracle_bonus", "draft_free")
-# What these change is the runtime; between others that differ in it there is no step.
+# What these change is the runtime; the others step from a phase of their own.
 _RUNTIME_STEPS = ("phase_o", "graph")
 _PLACE = ["context", "family", "mode"]
 
@@ -75,7 +74,7 @@ def over_families(
 
 
 def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """log(T_before / T_after) of each family between consecutive phases that were measured.
+    """log(T_before / T_after) of each family between phases that were measured: see `_steps`.
 
     Columns: context, family, before, after, log_step. Each order block gives its own ratio.
     Only families that both modes measured without a fault have a step.
@@ -85,10 +84,7 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
     for context in map(str, design.contexts):
         chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
         chain = [m for m in chain if _measured(ratios, context, m)]
-        for before, after in itertools.pairwise(chain):
-            same = design.modes[before].runtime == design.modes[after].runtime
-            if not same and after not in _RUNTIME_STEPS:
-                continue
+        for before, after in _steps(chain, design):
             shared = [f for f in design.families_of(before) if f in design.families_of(after)]
             for family in shared:
                 logs = [
@@ -102,6 +98,18 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
                 if logs:
                     table.append([context, family, before, after, mean(logs)])
     return pd.DataFrame(table, columns=["context", "family", "before", "after", "log_step"])
+
+
+def _steps(chain: Sequence[str], design: Design) -> Iterator[tuple[str, str]]:
+    """Each phase with the one before it, or with the last one before it of the same runtime."""
+    for index, after in enumerate(chain):
+        for before in reversed(chain[:index]):
+            if (
+                after in _RUNTIME_STEPS
+                or design.modes[before].runtime == design.modes[after].runtime
+            ):
+                yield before, after
+                break
 
 
 def _measured(ratios: pd.DataFrame, context: str, mode: str) -> bool:
