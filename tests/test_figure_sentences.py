@@ -39,7 +39,9 @@ from tests.synthetic_rows import FAMILIES, failed_cell
 def test_the_chain_holds_the_published_form_against_whole_rounds_as_graphs():
     study, _ = mechanism_study(mechanism_design(), {"spec": 0.5, "graph": 1.2})
     words = said("chain", study)
-    assert words.startswith("Done as published, R was 0.48-0.53 and is 0.50 here; graph, whole")
+    assert words.startswith(
+        "Done as published, R was 0.48-0.53 and, measured again, 0.50; graph, whole"
+    )
     assert words.endswith("rounds as graphs, reaches 1.20")
     rows = [(row.mode, row.beside[0].value) for row in map(chain._row, _ratios(study))]
     assert {("spec", 0.531), ("draft_free", 4.46)} <= set(rows)

@@ -214,7 +214,7 @@ def test_published_numbers_stand_beside_ours(tmp_path):
     design = small_design(contexts=[2048], families=FAMILIES[:4])
     page = write_report(study_tables(design), tmp_path, design=design)
     text = Page(page).text
-    assert "R of spec against ar: published 0.531 [0.424, 0.606], here" in text
+    assert "R of spec against ar: published 0.531 [0.424, 0.606], measured" in text
     assert "[0.424, 0.606]" in text
 
 

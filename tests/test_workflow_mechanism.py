@@ -62,6 +62,20 @@ def test_a_mode_without_sense_on_a_cpu_is_listed_with_its_reason(mechanism):
     assert [("no synchronisation" in e["not_applicable"]) for e in entries] == [True]
 
 
+def test_nothing_is_held_against_a_mode_that_cannot_run(mechanism):
+    results = mechanism.root / "results/tiny"
+    gates = pq.read_table(results / "gates.parquet").to_pandas()
+    beyond = gates[gates["mode"].isin(("ar_device", "phase_o"))]
+    assert set(beyond["mode"]) == {"ar_device", "phase_o"}
+    assert not beyond["applicable"].any()
+    assert gates[gates["mode"].eq("spec")]["applicable"].any()
+    tokens = pq.read_table(results / "tokens.parquet").to_pandas().set_index("mode")
+    assert set(tokens.loc[["ar_device", "phase_o"], "outcome"]) == {"not_applicable"}
+    chain = pq.read_table(results / "chain.parquet").to_pandas()
+    assert "rank_within_5" in set(chain["quantity"])
+    assert not chain["quantity"].str.contains("syncs").any()
+
+
 def test_each_mode_does_what_its_name_says(mechanism):
     plain = rows_of(mechanism, "ar")[-1]
     draft_free, spec = rows_of(mechanism, "draft_free")[-1], rows_of(mechanism, "spec")[-1]

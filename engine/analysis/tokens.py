@@ -55,7 +55,8 @@ def compare_tokens(
     baseline), or a frame with these columns and `tokens`. An exact mode is held against its
     baseline and against the reference, a baseline against the reference. `outcome` is `equal`;
     `near_tie` if the first divergence from the baseline is certified; `failed`; `missing` where
-    there are no tokens to compare; `not_applicable` for modes without that promise.
+    there are no tokens to compare; `not_applicable` for modes without that promise, and for
+    those that the device or the pair cannot run.
 
     `certificates` (context, family, mode, position, token_baseline, token_mode, gap_fp32, bound,
     top_two) excuse a divergence at that very position and between these very tokens, if the two
@@ -87,6 +88,8 @@ def _judge(
     design: Design,
 ) -> Outcome:
     place, name, baseline = (cell["context"], cell["family"]), cell["mode"], cell["baseline"]
+    if why := design.not_applicable(name):
+        return _without_logits("not_applicable", why)
     if not cell["exact"]:
         mode = design.modes[name]
         text = f"acceptance {mode.acceptance!r} does not promise the baseline's tokens"

@@ -41,7 +41,7 @@ def message(rows: list[marks.Row]) -> str:
     theirs = span(row.beside[0].value for row in spec)
     ours = span(row.ratio.r for row in spec)
     sentence = qualified(
-        f"Done as published, R was {theirs} and is {ours} here",
+        f"Done as published, R was {theirs} and, measured again, {ours}",
         gated=all(row.ratio.gated for row in spec),
     )
     firm = [row for row in rows if not row.beside and row.ratio and row.ratio.gated]

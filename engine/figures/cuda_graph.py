@@ -74,7 +74,7 @@ def draw(study: Study) -> tuple[Figure, str]:
     if ratios:
         counted = marks.counts(row.ratio for row in ratios)
         marks.draw(axes[-1], ratios, marks.span_of(ratios), f"R, log scale; {counted}")
-        style.head(axes[-1], "End to end")
+        style.head(axes[-1], "Whole rounds, decoding only")
     return figure, said
 
 

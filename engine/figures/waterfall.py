@@ -174,7 +174,10 @@ def _has_interval(panels: dict[tuple[str, str], list[dict[str, Any]]]) -> bool:
 
 
 def _notes(panels: dict[tuple[str, str], list[dict[str, Any]]]) -> list[str]:
-    notes = ["Each bar starts where the one above it ends; R is their product."]
+    notes = [
+        "Each bar starts where the one above it ends; R is their product, of the order blocks that "
+        "were also timed phase by phase."
+    ]
     loose = [f"{mode} at {lengths([at])}" for (at, mode), p in panels.items() if not p[0]["gated"]]
     if loose:
         notes.append(f"Families that failed a gate are in the costs of {joined(loose)}.")

@@ -58,7 +58,8 @@ def judge(rows: pd.DataFrame, design: Design, config_argument: str | None = "") 
     A mode is judged with its baseline, and the worse arm's figure counts; a baseline is judged
     alone. Columns: context, family, mode, baseline, gate, clause, applicable, passed, figure,
     limit (shares, counts; NaN where there is none) and text. A clause that is not applicable has
-    `passed` true; where a cell has no complete runs, only `complete` speaks. `config_argument` is
+    `passed` true; where a cell has no complete runs, only `complete` speaks, and where the device
+    or the pair cannot run a mode or its baseline, none does. `config_argument` is
     what a user must add to `snakemake --cores 1` for this design (`--configfile FILE`); None for
     rows that cannot be measured again where they are judged.
     """
@@ -70,9 +71,14 @@ def judge(rows: pd.DataFrame, design: Design, config_argument: str | None = "") 
 
 
 def summary(gates: pd.DataFrame) -> pd.DataFrame:
-    """One row a (context, family, mode): `passed`, and the list `failed` of gates it failed."""
+    """One row a (context, family, mode): `passed`, and the list `failed` of gates it failed.
+
+    Those that no clause applies to are not in it.
+    """
     table = []
     for pair, clauses in gates.groupby(_PAIR, sort=False):
+        if not clauses["applicable"].any():
+            continue
         failed = clauses[clauses["applicable"] & ~clauses["passed"]]
         gates_failed = list(dict.fromkeys(failed["gate"]))
         table.append(
@@ -85,9 +91,12 @@ def summary(gates: pd.DataFrame) -> pd.DataFrame:
 def _judge_arms(arms: Arms) -> list[dict]:
     identity = {name: getattr(arms, name) for name in _PAIR}
     verdicts = []
+    beyond = next(filter(None, map(arms.design.not_applicable, (arms.baseline, arms.mode))), "")
     for gate, clauses in GATES.items():
         for clause in clauses:
-            if arms.obstacle and gate != "complete":
+            if beyond:
+                verdict = not_applicable(beyond)
+            elif arms.obstacle and gate != "complete":
                 verdict = not_applicable(arms.obstacle)
             else:
                 verdict = clause(arms)
