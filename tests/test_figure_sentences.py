@@ -201,8 +201,8 @@ def test_break_even_says_what_would_do():
     assert "here 0.70; not even a free draft would do" in break_even.message([place(0.9, None)])
     two = break_even.message([place(None, None), place(0.9, None, "1024")])
     assert two == (
-        "R = 1 is out of reach of any acceptance (spec at 512 tokens) and takes a token acceptance "
-        "of 0.90, here 0.70 (spec at 1024 tokens)"
+        "R = 1 for spec at 512 tokens is out of reach of any acceptance; for spec at 1024 tokens "
+        "takes a token acceptance of 0.90, here 0.70"
     )
     three = [place(None, None, c) for c in ("1", "2")] + [place(0.9, None, "3")]
     assert break_even.message(three) == (

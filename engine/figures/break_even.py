@@ -109,7 +109,7 @@ def _claim(shown: list[Place]) -> str:
         ((needs, modes),) = groups.items()
         return f"R = 1 for {joined(list(dict.fromkeys(modes)))}: {needs}"
     if len(shown) == 2:
-        return f"R = 1 {joined([_alone(place) for place in shown])}"
+        return f"R = 1 {'; '.join(_alone(place) for place in shown)}"
     none = sum(place.even["acceptance_needed"] is None for place in shown)
     if not none:
         return f"In all {len(shown)} cases some acceptance gives R = 1"
@@ -120,8 +120,8 @@ def _claim(shown: list[Place]) -> str:
 def _alone(place: Place) -> str:
     where, needed = f"{place.mode} at {lengths([place.context])}", place.even["acceptance_needed"]
     if needed is None:
-        return f"is out of reach of any acceptance ({where})"
-    return f"takes a token acceptance of {needed:.2f}, here {place.p:.2f} ({where})"
+        return f"for {where} is out of reach of any acceptance"
+    return f"for {where} takes a token acceptance of {needed:.2f}, here {place.p:.2f}"
 
 
 def _needs(place: Place) -> str:
