@@ -46,6 +46,8 @@ _DRAFTING = {
     "head8k": {**_FOLDED, "k": 1, "draft_vocabulary": 8192},
     "doubting head16k": {**_FOLDED, **_DOUBT, "draft_vocabulary": 16384},
     "window_64": {**_FOLDED, "draft_window": 64},
+    # Longer than the prompts, so that nothing leaves it.
+    "window_512": {**_FOLDED, "draft_window": 512},
     "nocache": {**_FOLDED, "target_cache": "recomputed"},
 }
 # By the baseline that each must repeat; a new way to draft or to judge joins by a line.
