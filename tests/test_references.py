@@ -175,7 +175,7 @@ def test_the_numbers_of_a_reference_stand_beside_a_cpu_design(place):
     assert chain.synthetic
     assert chain.label == found.label()
     assert {"spec_ratio", "phase_o_syncs_after", "graph_draft_local_speedup"} <= set(rows)
-    assert rows["phase_o_syncs_after"]["sentence"].endswith("published 2, here 2: held")
+    assert rows["phase_o_syncs_after"]["sentence"].endswith("published 2, measured 2: held")
     assert rows["spec_ratio"]["low"] is not None
 
 
