@@ -59,9 +59,9 @@ def judge(rows: pd.DataFrame, design: Design, config_argument: str | None = "") 
     alone. Columns: context, family, mode, baseline, gate, clause, applicable, passed, figure,
     limit (shares, counts; NaN where there is none) and text. A clause that is not applicable has
     `passed` true; where a cell has no complete runs, only `complete` speaks, and where the device
-    or the pair cannot run a mode or its baseline, none does. `config_argument` is
-    what a user must add to `snakemake --cores 1` for this design (`--configfile FILE`); None for
-    rows that cannot be measured again where they are judged.
+    or the pair cannot run a mode or its baseline, none does. `config_argument` is what a user must
+    add to `snakemake --cores 1` for this design (`--configfile FILE`); None for rows that cannot be
+    measured again where they are judged.
     """
     study = Study(rows, design, config_argument)
     verdicts = []
