@@ -25,7 +25,6 @@ def check_coherence(design: Design) -> None:
     for name, mode in design.modes.items():
         _check_mode(design, name, mode)
     _check_claims(design)
-    _check_limits(design)
 
 
 def _check_families(design: Design) -> None:
@@ -39,14 +38,6 @@ def _check_families(design: Design) -> None:
         other = slugs.setdefault(slug_of(name), name)
         if other != name:
             raise ValueError(f"families {other!r} and {name!r} would share one file name")
-
-
-def _check_limits(design: Design) -> None:
-    if design.gates.host_driven and design.device == "cpu":
-        raise ValueError(
-            "gates.host_driven is for rounds that the host drives on a GPU: with device cpu set "
-            "the limits in gates itself"
-        )
 
 
 def _check_lengths(design: Design) -> None:

@@ -9,17 +9,6 @@ from pydantic import Field
 from engine.strict import Share, Strict
 
 
-class HostDriven(Strict):
-    """Limits of their own for rounds that a host drives launch by launch on a GPU.
-
-    Such a round lasts as long as its launches, so it is as steady as the processor that makes them.
-    """
-
-    drift: Share
-    dispersion: Share
-    order_asymmetry: Share
-
-
 class Gates(Strict):
     """Limits of the six timing gates, fixed before the run; shares, not per cent."""
 
@@ -32,7 +21,6 @@ class Gates(Strict):
     event_agreement: Share
     phase_closure: Share
     instrumentation: Share
-    host_driven: HostDriven | None = None
 
 
 # METHODS section 5: a GPU that nobody else uses is quieter than a shared CPU.

@@ -87,28 +87,6 @@ def test_noise_of_ten_per_cent_fails():
     assert failures_with(tiny_design(), uneven) == {("precise", "dispersion")}
 
 
-@pytest.mark.parametrize(("runtime", "dispersion"), [("graph", 0.02), ("device", 0.08)])
-def test_rounds_that_the_host_drives_on_a_gpu_can_have_limits_of_their_own(runtime, dispersion):
-    """Runs that differ by 5%: what is too much for a replay is a processor's ordinary noise."""
-    own = {"drift": 0.03, "dispersion": 0.08, "order_asymmetry": 0.08}
-    modes = {
-        "ar": {"drafter": "none", "runtime": runtime, "baseline": "ar"},
-        "spec": {"drafter": "model", "k": 4, "round": "folded", "runtime": runtime,
-                 "bonus": True, "baseline": "ar"},
-    }  # fmt: skip
-    design = tiny_design(device="cuda", modes=modes, gates={"host_driven": own})
-    factors = (0.965, 1.0, 1.035)
-    uneven = where(_scaled(lambda row: factors[row["run"]]), replicate=0, **_NEWS_SPEC)
-    found = verdicts(study(design, alter=uneven), design)
-    assert found["dispersion"].limit == dispersion
-    assert found["dispersion"].passed == (runtime == "device")
-    assert {name: found[name].limit for name in ("drift", "order_effect", "instrumentation")} == (
-        {"drift": 0.03, "order_effect": 0.08, "instrumentation": 0.02}
-        if runtime == "device"
-        else {"drift": 0.01, "order_effect": 0.02, "instrumentation": 0.02}
-    )
-
-
 @pytest.mark.parametrize(("stalled", "fails"), [(1, False), (4, True)])
 def test_stalls_count_above_three_medians(stalled, fails):
     def stall(row):

@@ -75,10 +75,6 @@ def test_modes_are_named_compositions(value):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({**DESIGN, "gates": {"host_driven": {"drift": 0.03, "dispersion": 0.08,
-                                              "order_asymmetry": 0.08}}},
-         "gates.host_driven is for rounds that the host drives on a GPU: with device cpu"),
-        ({**DESIGN, "gates": {"host_driven": {"drift": 0.03}}}, "gates.host_driven.dispersion"),
         # A number that is spelt as a truth: pydantic alone would take it for 1.
         (with_mode(k=True), "config key 'modes.spec': k cannot be true, which YAML also writes as"),
         ({**DESIGN, "replicates": [2, False]}, "replicates cannot be false, which YAML also"),

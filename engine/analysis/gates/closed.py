@@ -23,7 +23,7 @@ def events(arms: Arms) -> Clause:
         return not_applicable("this device has no event clock")
     worst, name = max(found)
     text = f"device events and host clock differ by {percent(worst)} ({name})"
-    return at_most(worst, arms.limits.event_agreement, text)
+    return at_most(worst, arms.design.gates.event_agreement, text)
 
 
 def phases(arms: Arms) -> Clause:
@@ -38,7 +38,7 @@ def phases(arms: Arms) -> Clause:
         return not_applicable("no run was timed phase by phase")
     worst, name = max(found)
     text = f"the phases miss the whole run by {percent(worst)} ({name})"
-    return at_most(worst, arms.limits.phase_closure, text)
+    return at_most(worst, arms.design.gates.phase_closure, text)
 
 
 def instrumentation(arms: Arms) -> Clause:
@@ -52,7 +52,7 @@ def instrumentation(arms: Arms) -> Clause:
         return not_applicable("the design plans no instrumented run")
     worst, name = max(found)
     text = f"instrumented and plain runs differ by {percent(worst)} ({name})"
-    return at_most(worst, arms.limits.instrumentation, text)
+    return at_most(worst, arms.design.gates.instrumentation, text)
 
 
 def instrumented_over_plain(cells: list[MeasuredCell]) -> float:

@@ -70,7 +70,7 @@ def order_effect(arms: Arms) -> Clause:
     effect = float(abs(forward - backward))
     clause = at_most(
         effect,
-        arms.limits.order_asymmetry,
+        arms.design.gates.order_asymmetry,
         f"R is {math.exp(forward):.3f} with the baseline first and {math.exp(backward):.3f} with "
         f"it last: they differ by {percent(effect)}",
     )

@@ -16,7 +16,7 @@ def dispersion(arms: Arms) -> Clause:
     worst, cell = max(found, key=lambda block: block[0])
     return at_most(
         worst,
-        arms.limits.dispersion,
+        arms.design.gates.dispersion,
         f"rounds differ between runs by {percent(worst)} ({cell.name}, {len(cell.round_s)} runs)",
     )
 

@@ -30,7 +30,7 @@ def drift(arms: Arms) -> Clause:
         return not_applicable("drift needs two runs of two rounds in a block")
     worst, name = max(found)
     return at_most(
-        worst, arms.limits.drift, f"halves of a block drift by {percent(worst)} ({name})"
+        worst, arms.design.gates.drift, f"halves of a block drift by {percent(worst)} ({name})"
     )
 
 

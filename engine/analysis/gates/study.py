@@ -13,9 +13,7 @@ import pandas as pd
 
 from engine.analysis.blocks import CELL, block_times, measured_runs
 from engine.cells import Cell
-from engine.composition import runs_whole_rounds
 from engine.design import Design
-from engine.limits import Gates
 
 
 class MeasuredCell:
@@ -150,15 +148,6 @@ class Arms:
     @property
     def alone(self) -> bool:
         return self.mode == self.baseline
-
-    @cached_property
-    def limits(self) -> Gates:
-        """The design's limits, as they hold for this pair."""
-        gates, modes = self.design.gates, self.design.modes
-        arms = (modes[self.mode], modes[self.baseline])
-        if gates.host_driven is None or all(runs_whole_rounds(arm.runtime) for arm in arms):
-            return gates
-        return gates.model_copy(update=gates.host_driven.model_dump())
 
     def of(self, mode: str) -> list[MeasuredCell]:
         """The mode's cells on this prompt, one a replicate."""

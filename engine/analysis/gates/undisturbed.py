@@ -22,7 +22,7 @@ def clock(arms: Arms) -> Clause:
         return not_applicable("this device reports no SM clock")
     share, name = lowest
     found = f"at its lowest, the SM clock was at {percent(share)} of its reference ({name})"
-    return at_least(share, arms.limits.clock_share, found)
+    return at_least(share, arms.design.gates.clock_share, found)
 
 
 def throttle(arms: Arms) -> Clause:
@@ -55,7 +55,7 @@ def memory_headroom(arms: Arms) -> Clause:
         return not_applicable("this device reports no memory")
     share, name = least
     found = f"at the least, {percent(share)} of the memory was free ({name})"
-    return at_least(share, arms.limits.memory_headroom, found)
+    return at_least(share, arms.design.gates.memory_headroom, found)
 
 
 def stalls(arms: Arms) -> Clause:
@@ -65,7 +65,7 @@ def stalls(arms: Arms) -> Clause:
         return not_applicable("the rows hold no share of stalls")
     share, name = most
     found = f"stalls took up to {percent(share)} of a run ({name})"
-    return at_most(share, arms.limits.stalled_share, found)
+    return at_most(share, arms.design.gates.stalled_share, found)
 
 
 def _extreme(arms: Arms, figure_of, which: str) -> tuple[float, str] | None:
