@@ -1,0 +1,157 @@
+"""What the guard costs on real weights: `python -m tests.guard_bound`, a quarter of an hour.
+
+Cells of their own run seconds to minutes apart, and a shared machine changes its pace by 5 to 30%
+in between, which hides a bound of 3%. Here plain decoding, the guard, and the guard where nothing
+that is drafted passes decode a prompt at the same time, a round each in turn, and each is timed by
+a clock that stands still while the others have theirs. It checks the policy on every family that
+there are prompts of; it is no study, with gates and a verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+from greenlet import greenlet
+from tokenizers import Tokenizer
+
+from engine.composition import ROOT
+from engine.decoding import resources
+from engine.decoding.loop import Generation, Trace, decode
+from engine.decoding.policies import guarded
+from engine.decoding.protocols import Unwatched
+from engine.design import load_design
+from engine.models.fetching import fetch
+from engine.models.loading import load_decoder
+from engine.models.ranking import read_ranking
+from engine.preparation.chat import chat_turn
+from engine.prompts import PromptBuilder, read_sources
+
+_BOUND = 0.97
+
+
+class Turn(Unwatched):
+    """Seconds of one generation among others; `lap` gives the machine to the next one."""
+
+    def __init__(self) -> None:
+        self.round_s: list[float] = []
+        self._waited = 0.0
+        self._last = 0.0
+
+    def __call__(self) -> float:
+        return time.perf_counter() - self._waited
+
+    def start(self) -> None:
+        self._last = self()
+
+    def lap(self) -> None:
+        self.round_s.append(self() - self._last)
+        before = time.perf_counter()
+        greenlet.getcurrent().parent.switch()
+        self._waited += time.perf_counter() - before
+        self._last = self()
+
+
+class Bench:
+    """The embedded pair and the prompts of config/guarded.yaml."""
+
+    def __init__(self, families: list[str]):
+        design = load_design(ROOT / "config" / "guarded.yaml")
+        torch.set_num_threads(design.cpu_threads)
+        sources = read_sources(design.prompts, ROOT)
+        self.families = families or list(sources)
+        self.design = design.model_copy(update={"families": self.families})
+        self.modes = {name: mode.composition() for name, mode in design.modes.items()}
+        fetched, student = (fetch(m, ROOT) for m in (design.models.target, design.models.draft))
+        self._target = load_decoder(fetched, "cpu", torch.float32)
+        draft = load_decoder(student, "cpu", torch.float32, self._target)
+        ranking = read_ranking(student.folder, self.modes["guarded"]["draft_vocabulary"])
+        self._head = draft.trimmed(ranking)
+        tokenizer = Tokenizer.from_file(f"{fetched.folder}/tokenizer.json")
+        self._prompts = PromptBuilder(self.design, sources, tokenizer, chat_turn(fetched.folder))
+
+    def decode(self, family: str) -> dict[str, tuple[Turn, Trace]]:
+        """Decode a family's prompt by all modes in turn: what each took, and did."""
+        built = self._prompts.build(str(self.design.contexts[0]), family)
+        prompt = torch.tensor(built["tokens"])
+        step_s = self._plain_steps(prompt)
+        watches = {name: Turn() for name in self.modes}
+        traces: dict[str, Trace] = {}
+
+        def run(name: str) -> None:
+            generation = self._generation(name, prompt, watches[name], step_s)
+            watches[name].start()
+            mode = self.modes[name]
+            traces[name] = decode(generation, mode["round"], mode["k"])
+
+        at_work = {name: greenlet(run) for name in self.modes}
+        while at_work:
+            for name, work in list(at_work.items()):
+                work.switch(name)
+                if work.dead:
+                    del at_work[name]
+        return {name: (watches[name], traces[name]) for name in self.modes}
+
+    def _plain_steps(self, prompt: torch.Tensor) -> list[float]:
+        """Seconds of plain steps beforehand, as a cell times them for the policy."""
+        watch = Turn()
+        work = greenlet(lambda: decode(self._generation("ar", prompt, watch, [], 32), "step", 0))
+        while not work.dead:
+            work.switch()
+        # The first token came with the prefill.
+        return watch.round_s[1:]
+
+    def _generation(self, name, prompt, watch: Turn, step_s, tokens: int = 0) -> Generation:
+        mode, design = self.modes[name], self.design
+        runtime = resources.build_runtime(mode, torch.device("cpu"), ())
+        voice, draft_voice = resources.build_voices(mode, design.seed, prompt, runtime)
+        target = resources.build_target(mode, self._target, design.contexts[0])
+        target.prefill(prompt, design.prefill_chunk)
+        policy = resources.build_policy(mode)
+        if mode["policy"] == "guarded":
+            policy = guarded.Policy(watch)
+            policy.calibrate(step_s)
+        parts = resources.Resources(
+            runtime, design.contexts[0], lambda: self._head, None, draft_voice, policy, None
+        )
+        drafter = resources.build_drafter(mode, parts)
+        if drafter:
+            drafter.prefill(prompt, design.prefill_chunk)
+        return Generation(
+            target,
+            runtime,
+            tokens or design.new_tokens,
+            ignore_stop=True,
+            drafter=drafter,
+            rule=resources.acceptance_rule(mode),
+            bonus=mode["bonus"],
+            voice=voice,
+            policy=policy,
+            watch=watch,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", help="default: all")
+    bench = Bench(parser.parse_args().families)
+    worst = 1.0
+    with torch.inference_mode():
+        for family in bench.families:
+            done = bench.decode(family)
+            plain = sum(done["ar"][0].round_s)
+            ratios = {name: plain / sum(done[name][0].round_s) for name in done if name != "ar"}
+            drafted = {name: sum(k > 0 for k in done[name][1].round_k) for name in ratios}
+            told = ", ".join(f"{name} {r:.3f} ({drafted[name]} rounds drafted)"
+                             for name, r in ratios.items())  # fmt: skip
+            print(f"{family:20s} R {told}", flush=True)
+            worst = min(worst, *ratios.values())
+    tokens = bench.design.new_tokens
+    print(f"the lowest R of {len(bench.families)} families over {tokens} tokens is {worst:.3f}")
+    sys.exit(worst < _BOUND)
+
+
+if __name__ == "__main__":
+    main()
