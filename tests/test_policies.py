@@ -305,6 +305,15 @@ def test_the_guard_notices_that_the_text_has_changed():
     assert all(levels[-20:-1])
 
 
+@pytest.mark.parametrize("catch_up", [0.004, 0.012])
+def test_a_draft_that_has_much_to_catch_up_still_gets_its_trial(catch_up):
+    """After a hundred plain tokens the first round of a trial costs as much as two."""
+    costs = {"verify": 0.45, "draft": 0.2, "catch_up": catch_up}
+    ratio, levels = guarded_time(lambda done, k: 0 if done < 60 else k, **costs)
+    assert ratio > 1.2
+    assert all(levels[-20:-1])
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     pattern=st.lists(st.integers(0, 4), min_size=1, max_size=40),

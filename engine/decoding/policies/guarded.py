@@ -27,30 +27,35 @@ _LOSS = 0.01  # share of the plain time that lost trials may cost
 
 
 class Level:
-    """What the latest rounds of one level cost: the median of seconds, so that a stall is one."""
+    """What the latest rounds of one level cost: the median of seconds, so that a stall is one.
 
-    def __init__(self, seconds: Sequence[float] = (), tokens: Sequence[int] = ()) -> None:
-        self.seconds = deque(seconds, _WINDOW)
-        self.tokens = deque(tokens, _WINDOW)
-        self.first = 0.0  # seconds of the first round, which may hold the draft's catch-up
+    The first round stands apart, because the draft may have had to catch up in it: it says what a
+    trial has cost, and nothing of what the level costs.
+    """
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.seconds: deque[float] = deque(maxlen=_WINDOW)  # without the first
+        self.tokens: deque[int] = deque(maxlen=_WINDOW)
 
     def add(self, seconds: float, tokens: int) -> None:
-        if not self.seconds:
+        if self.first is None:
             self.first = seconds
-        self.seconds.append(seconds)
+        else:
+            self.seconds.append(seconds)
         self.tokens.append(tokens)
 
     def price(self, rounds_to_come: int = 0, most: int = 0) -> float:
         """Seconds of a committed token, if `rounds_to_come` more rounds commit `most` each."""
-        rounds = len(self.seconds) + rounds_to_come
+        rounds = len(self.tokens) + rounds_to_come
         tokens = sum(self.tokens) + rounds_to_come * most
         return statistics.median(self.seconds) * rounds / tokens
 
     def loss(self, price: float) -> float:
         """Seconds that the rounds took longer than their tokens at another price."""
         usual = statistics.median(self.seconds)
-        catch_up = max(0.0, self.first - usual)
-        return usual * len(self.seconds) + catch_up - price * sum(self.tokens)
+        catch_up = max(0.0, (self.first or 0.0) - usual)
+        return usual * len(self.tokens) + catch_up - price * sum(self.tokens)
 
 
 class Policy(fixed.Policy):
@@ -100,7 +105,9 @@ class Policy(fixed.Policy):
         return self._plain.price() if len(self._plain.seconds) >= _TRIAL else self._plain_step
 
     def _judge_trial(self) -> None:
-        left = _TRIAL - len(self._rounds.seconds)
+        if not self._rounds.seconds:
+            return
+        left = _TRIAL - len(self._rounds.tokens)
         # Even if all that is left were accepted: a trial that cannot be won is not finished.
         if self._rounds.price(left, self._level + 1) >= self._below:
             self._step_back(self._below)
