@@ -178,6 +178,11 @@ def test_predictions_are_counted_inside():
     assert none.endswith("no measured R stands beside it")
     best = [curve.best for curve in shown]
     assert all(row["r"] == curve.table["r"].max() for row, curve in zip(best, shown, strict=True))
+    highest = max(shown, key=lambda curve: curve.best["r"])
+    # It is one form's best k: the others have theirs, of another R.
+    assert f" with {highest.name} at k = " in none
+    alone = predicted.message([c for c in shown if c.modes == highest.modes], frame)
+    assert " with " not in alone
 
 
 def place(needed, allowed, context="512", gated=True) -> break_even.Place:

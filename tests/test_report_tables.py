@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from engine.report import absences, formats, gate_matrix
+from engine.report.formats import breakable
 
 
 def test_values_are_written_plainly():
@@ -45,3 +46,8 @@ def test_failures_alike_stand_together():
     ]  # fmt: skip
     groups = absences.failed_cells({"failures": failures})
     assert [len(group["cells"]) for group in groups] == [2, 1]
+
+
+def test_a_long_name_breaks_after_an_underscore_and_stays_text():
+    assert breakable("question_answering") == "question_<wbr>answering"
+    assert breakable("<b>_\x1b[31mred") == "&lt;b&gt;_<wbr>red"

@@ -96,13 +96,18 @@ def curves(study: Study) -> list[Curve]:
 
 
 def message(shown: list[Curve], compared: pd.DataFrame) -> str:
-    """The best k and its R, and how many measured R lie inside their predicted interval."""
+    """The best k of the best form, its R, and how many measured R lie in their prediction."""
     if not shown:
         raise NothingToShow("no form of the round that a mode has was predicted")
-    peaks = [curve.best for curve in shown]
-    lengths_of = sorted({int(peak["k"]) for peak in peaks})
+    peaks: dict[str, list[dict[str, Any]]] = {}
+    for curve in shown:
+        peaks.setdefault(curve.name, []).append(curve.best)
+    name = max(peaks, key=lambda form: max(peak["r"] for peak in peaks[form]))
+    lengths_of = sorted({int(peak["k"]) for peak in peaks[name]})
     ends = "-".join(str(k) for k in dict.fromkeys((lengths_of[0], lengths_of[-1])))
-    sentence = f"Predicted R is highest at k = {ends}: {span(peak['r'] for peak in peaks)}"
+    which = f" with {name}" if len(peaks) > 1 else ""
+    highest = span(peak["r"] for peak in peaks[name])
+    sentence = f"Predicted R is highest{which} at k = {ends}: {highest}"
     if compared.empty:
         return f"{sentence}; no measured R stands beside it"
     inside, of, width = score(compared)

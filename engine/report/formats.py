@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 MISSING = "–"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -48,6 +48,11 @@ def interval(bounds: Mapping[str, float | None] | None, digits: int = 3) -> str:
     if not bounds or is_missing(bounds["low"]) or is_missing(bounds["high"]):
         return MISSING
     return f"[{bounds['low']:.{digits}f}, {bounds['high']:.{digits}f}]"
+
+
+def breakable(name: str) -> Markup:
+    """A name that may go on in the next line after an underscore, and so not within a word."""
+    return Markup(str(escape(plain(name))).replace("_", "_<wbr>"))
 
 
 def plain(value: Any) -> Any:

@@ -95,6 +95,7 @@ def _environment(names: Mapping[str, str]) -> jinja2.Environment:
         "seconds": formats.seconds,
         "ratio_of_log": formats.ratio_of_log,
         "interval": formats.interval,
+        "breakable": formats.breakable,
         "length_name": lambda context: lengths([str(context)]),
         # The tables hold path-safe names; people gave their families others.
         "family_name": lambda family: names.get(family, family),
