@@ -24,6 +24,7 @@ _TRIAL = 4  # rounds that decide on a level
 _WINDOW = 16  # rounds that a level is judged by once it is kept
 _FIRST_WAIT = 16  # tokens between the first lost trial and the next
 _LOSS = 0.01  # share of the plain time that lost trials may cost
+_CATCH_UP = 4  # plain steps that the draft may take to catch up
 
 
 class Level:
@@ -34,28 +35,26 @@ class Level:
     """
 
     def __init__(self) -> None:
-        self.first: float | None = None
+        self.first = math.nan
         self.seconds: deque[float] = deque(maxlen=_WINDOW)  # without the first
         self.tokens: deque[int] = deque(maxlen=_WINDOW)
 
     def add(self, seconds: float, tokens: int) -> None:
-        if self.first is None:
+        if math.isnan(self.first):
             self.first = seconds
         else:
             self.seconds.append(seconds)
         self.tokens.append(tokens)
 
-    def price(self, rounds_to_come: int = 0, most: int = 0) -> float:
-        """Seconds of a committed token, if `rounds_to_come` more rounds commit `most` each."""
-        rounds = len(self.tokens) + rounds_to_come
-        tokens = sum(self.tokens) + rounds_to_come * most
-        return statistics.median(self.seconds) * rounds / tokens
+    @property
+    def usual(self) -> float:
+        """Seconds of a round."""
+        return statistics.median(self.seconds)
 
-    def loss(self, price: float) -> float:
-        """Seconds that the rounds took longer than their tokens at another price."""
-        usual = statistics.median(self.seconds)
-        catch_up = max(0.0, (self.first or 0.0) - usual)
-        return usual * len(self.tokens) + catch_up - price * sum(self.tokens)
+    @property
+    def price(self) -> float:
+        """Seconds of a committed token."""
+        return self.usual * len(self.tokens) / sum(self.tokens)
 
 
 class Policy(fixed.Policy):
@@ -95,36 +94,40 @@ class Policy(fixed.Policy):
         self._waited += committed
         if self._trying and proposed:
             self._judge_trial()
-        elif len(self._rounds.seconds) >= _TRIAL and self._rounds.price() >= self._plain_price:
+        elif len(self._rounds.seconds) >= _TRIAL and self._rounds.price >= self._plain_price:
             self._step_back(self._plain_price)
         elif self._waited >= self._wait and self._level < self.most:
             self._try_next()
 
     @property
     def _plain_price(self) -> float:
-        return self._plain.price() if len(self._plain.seconds) >= _TRIAL else self._plain_step
+        return self._plain.price if len(self._plain.seconds) >= _TRIAL else self._plain_step
 
     def _judge_trial(self) -> None:
-        if not self._rounds.seconds:
+        if len(self._rounds.tokens) < _TRIAL:
             return
-        left = _TRIAL - len(self._rounds.tokens)
-        # Even if all that is left were accepted: a trial that cannot be won is not finished.
-        if self._rounds.price(left, self._level + 1) >= self._below:
+        if self._rounds.price >= self._below:
             self._step_back(self._below)
-        elif not left:
+        else:
             self._trying = False
             self._wait, self._waited = _FIRST_WAIT, 0
 
     def _try_next(self) -> None:
-        self._below = self._rounds.price() if self._rounds.seconds else self._plain_price
+        self._below = self._rounds.price if self._rounds.seconds else self._plain_price
         self._level += 1
         self._trying = True
         self._rounds = Level()
 
     def _step_back(self, price: float) -> None:
         """One level down, because a token costs less there: `price`."""
-        needed = self._rounds.loss(price) / (_LOSS * self._plain_price)
-        self._wait, self._waited = max(2 * self._wait, needed), 0
+        rounds = self._rounds
+        loss = rounds.usual * len(rounds.tokens) - price * sum(rounds.tokens)
+        if self._level == 1 and self._plain.tokens:
+            # The draft was behind. What took longer than that was a stall, and says nothing.
+            most = _CATCH_UP * self._plain_price
+            loss += min(max(0.0, rounds.first - rounds.usual), most)
+        self._wait = max(2 * self._wait, loss / (_LOSS * self._plain_price))
+        self._waited = 0
         self._level -= 1
         self._trying = False
         self._rounds = Level()
