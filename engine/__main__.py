@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def main() -> None:
         sys.exit(130)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = error.filename or Path.cwd()
+            where = error.filename or _fullest()
             sys.exit(f"error: the disk is full at {where}; free some space and run again")
         what = f"use {error.filename}" if error.filename else f"read or write in {Path.cwd()}"
         sys.exit(f"error: cannot {what}: {error.strerror or error}")
@@ -34,6 +35,13 @@ def main() -> None:
             f"error: unexpected {type(error).__name__}: {first} (set SPECSCALE_DEBUG=1 for the "
             "traceback; if a file under results/ is damaged, delete it and run again)"
         )
+
+
+def _fullest() -> Path:
+    """Where there is least room: a failed write does not say its file, a folder may be a disk."""
+    folders = [Path.cwd(), *(Path(name) for name in ("results", "reports", "logs"))]
+    there = [folder.resolve() for folder in folders if folder.is_dir()]
+    return min(there, key=lambda folder: shutil.disk_usage(folder).free)
 
 
 if __name__ == "__main__":

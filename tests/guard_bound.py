@@ -152,8 +152,9 @@ def main() -> None:
                 ratios = [_plain_over(done, name) for done in readings]
                 r = statistics.geometric_mean(ratios)
                 drafted = [sum(k > 0 for k in done[name][1].round_k) for done in readings]
-                print(f"{family:20s} {name:14s} R {r:.3f} of {', '.join(f'{x:.3f}' for x in ratios)}; "
-                      f"{drafted} rounds drafted", flush=True)  # fmt: skip
+                each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+                print(f"{family:20s} {name:14s} R {r:.3f} of {each}; rounds drafted: {drafted}",
+                      flush=True)  # fmt: skip
                 worst[family, name] = r
     (family, name), least = min(worst.items(), key=lambda found: found[1])
     print(f"the lowest R over {bench.design.new_tokens} tokens is {least:.3f}: {name}, {family}")

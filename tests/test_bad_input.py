@@ -239,6 +239,26 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys, tmp_path):
     assert "the disk is full at rows.parquet" in str(stopped.value)
 
 
+def test_a_full_disk_below_the_project_is_named(monkeypatch, tmp_path):
+    """A write that fails does not say which file it was, and results may be a disk of their own."""
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    room = {"results": 0}
+    monkeypatch.setattr(
+        cli.shutil,
+        "disk_usage",
+        lambda folder: type("Usage", (), {"free": room.get(folder.name, 10**9)}),
+    )
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert f"the disk is full at {tmp_path / 'results'};" in str(stopped.value)
+
+
 def assert_refused(workspace, words, *arguments):
     result = workspace.snakemake(*arguments, check=False)
     printed = result.stdout + result.stderr
