@@ -250,7 +250,7 @@ class Costs:
 
 
 def guarded_time(accepted, tokens=512, most=4, calibrated=True, **costs):
-    """Seconds of a guarded generation over plain decoding's, and the share of drafted tokens.
+    """R of a guarded generation, and how many tokens each of its rounds drafted.
 
     `accepted(done, k)` says how many of k proposals pass after `done` tokens.
     """
@@ -322,6 +322,35 @@ def test_a_stall_in_a_trial_does_not_end_all_trials(stalled, easy_from):
     costs = {"verify": 0.15, "draft": 0.05}
     _, levels = guarded_time(lambda done, k: k * (done >= easy_from), stalled=stalled, **costs)
     assert all(levels[-20:-1])
+
+
+def test_a_stall_in_the_round_of_catching_up_is_no_catching_up():
+    def hard(done, k):
+        return 0
+
+    costs = {"verify": 0.45, "draft": 0.2, "tokens": 2048}
+    _, levels = guarded_time(hard, **costs)
+    second = next(n for n, k in enumerate(levels) if k and n and not levels[n - 1])
+    assert guarded_time(hard, stalled=second, **costs)[1] == levels
+
+
+def test_the_guard_comes_back_after_a_hard_stretch():
+    _, levels = guarded_time(lambda done, k: k * (not 150 <= done < 200), verify=0.15, draft=0.05)
+    down = levels.index(0)
+    # It does not pass by levels of which nobody knows that they are cheaper than plain decoding.
+    assert levels[down - 1] == 4
+    assert 4 in levels[down:]
+
+
+def test_a_drafter_without_a_proposal_is_neither_tried_nor_given_more():
+    clock = Costs()
+    policy = guarded.Policy(clock)
+    policy.calibrate([clock.plain])
+    policy.begin(4)
+    for _ in range(40):
+        clock.round(0)
+        policy.observe(0, 0, 1)
+        assert policy.plan() == 1
 
 
 @settings(deadline=None, max_examples=300)

@@ -1,10 +1,11 @@
-"""Never slower: climbs from plain decoding as long as each further drafted token pays.
+"""Hardly slower than plain decoding: climbs from it as long as each further drafted token pays.
 
-Level 0 is plain decoding, level k drafts k tokens. The guard knows what a plain step costs from a
-table made beforehand (`calibrate`), and from its own plain steps once it has some. A level is tried
-for a few rounds; it is kept if a committed token costs less there than on the level below, else the
-guard goes back and waits before the next trial: twice as long each time, and at least until the
-trial's loss, with the draft's catch-up in it, is a hundredth of the plain time in between.
+Level 0 is plain decoding, level k drafts up to k tokens. The guard knows what a plain step costs
+from a table made beforehand (`calibrate`), and from its own plain steps once it has some. A level
+is tried for a few rounds and kept if a committed token costs less there than on the level below. If
+not, or when a level that was kept has become dearer than plain decoding, the guard goes back and
+waits before the next trial: twice as long each time, and at least until the loss, with the draft's
+catch-up in it, is a hundredth of the plain time in between.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _TRIAL = 4  # rounds that decide on a level
 _WINDOW = 16  # rounds that a level is judged by once it is kept
 _FIRST_WAIT = 16  # tokens between the first lost trial and the next
 _LOSS = 0.01  # share of the plain time that lost trials may cost
-_CATCH_UP = 4  # plain steps that the draft may take to catch up
+_CATCH_UP = 4  # plain steps; what takes longer was no catching up but a stall
 
 
 class Level:
@@ -49,7 +50,7 @@ class Level:
     @property
     def usual(self) -> float:
         """Seconds of a round."""
-        return statistics.median(self.seconds)
+        return statistics.median(self.seconds or [self.first])
 
     @property
     def price(self) -> float:
@@ -75,6 +76,7 @@ class Policy(fixed.Policy):
         self._plain = Level()
         self._below = self._plain_step
         self._trying = math.isfinite(self._plain_step)
+        self._behind = False  # whether the draft had plain tokens to read before this trial
         self._level = int(self._trying)
         self._rounds = Level()
         self._wait = _FIRST_WAIT
@@ -92,10 +94,12 @@ class Policy(fixed.Policy):
         elif not self._level:
             self._plain.add(seconds, committed)
         self._waited += committed
-        if self._trying and proposed:
-            self._judge_trial()
+        if self._trying:
+            # A drafter that has nothing to propose has not been tried.
+            if proposed:
+                self._judge_trial()
         elif len(self._rounds.seconds) >= _TRIAL and self._rounds.price >= self._plain_price:
-            self._step_back(self._plain_price)
+            self._go_back(0, self._plain_price)
         elif self._waited >= self._wait and self._level < self.most:
             self._try_next()
 
@@ -107,27 +111,27 @@ class Policy(fixed.Policy):
         if len(self._rounds.tokens) < _TRIAL:
             return
         if self._rounds.price >= self._below:
-            self._step_back(self._below)
+            self._go_back(self._level - 1, self._below)
         else:
             self._trying = False
             self._wait, self._waited = _FIRST_WAIT, 0
 
     def _try_next(self) -> None:
+        self._behind = not self._level
         self._below = self._rounds.price if self._rounds.seconds else self._plain_price
         self._level += 1
         self._trying = True
         self._rounds = Level()
 
-    def _step_back(self, price: float) -> None:
-        """One level down, because a token costs less there: `price`."""
+    def _go_back(self, level: int, price: float) -> None:
+        """To a lower level, where a token costs less: `price`."""
         rounds = self._rounds
         loss = rounds.usual * len(rounds.tokens) - price * sum(rounds.tokens)
-        if self._level == 1 and self._plain.tokens:
-            # The draft was behind. What took longer than that was a stall, and says nothing.
-            most = _CATCH_UP * self._plain_price
-            loss += min(max(0.0, rounds.first - rounds.usual), most)
+        catch_up = rounds.first - rounds.usual
+        if self._behind and 0 < catch_up <= _CATCH_UP * self._plain_price:
+            loss += catch_up
         self._wait = max(2 * self._wait, loss / (_LOSS * self._plain_price))
         self._waited = 0
-        self._level -= 1
+        self._level = level
         self._trying = False
         self._rounds = Level()
