@@ -21,8 +21,8 @@ def main() -> None:
         sys.exit(130)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = error.filename or _fullest()
-            sys.exit(f"error: the disk is full at {where}; free some space and run again")
+            where = f"at {error.filename}" if error.filename else f"probably under {_fullest()}"
+            sys.exit(f"error: the disk is full, {where}; free some space and run again")
         what = f"use {error.filename}" if error.filename else f"read or write in {Path.cwd()}"
         sys.exit(f"error: cannot {what}: {error.strerror or error}")
     except Exception as error:

@@ -236,7 +236,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(cli, "app", full)
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    assert "the disk is full at rows.parquet" in str(stopped.value)
+    assert "the disk is full, at rows.parquet" in str(stopped.value)
 
 
 def test_a_full_disk_below_the_project_is_named(monkeypatch, tmp_path):
@@ -256,7 +256,7 @@ def test_a_full_disk_below_the_project_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(cli, "app", full)
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    assert f"the disk is full at {tmp_path / 'results'};" in str(stopped.value)
+    assert f"the disk is full, probably under {tmp_path / 'results'};" in str(stopped.value)
 
 
 def assert_refused(workspace, words, *arguments):

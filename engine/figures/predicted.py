@@ -96,18 +96,19 @@ def curves(study: Study) -> list[Curve]:
 
 
 def message(shown: list[Curve], compared: pd.DataFrame) -> str:
-    """The best k of the best form, its R, and how many measured R lie in their prediction."""
+    """The best k of each context and its R, and how many measured R lie in their prediction."""
     if not shown:
         raise NothingToShow("no form of the round that a mode has was predicted")
-    peaks: dict[str, list[dict[str, Any]]] = {}
-    for curve in shown:
-        peaks.setdefault(curve.name, []).append(curve.best)
-    name = max(peaks, key=lambda form: max(peak["r"] for peak in peaks[form]))
-    lengths_of = sorted({int(peak["k"]) for peak in peaks[name]})
-    ends = "-".join(str(k) for k in dict.fromkeys((lengths_of[0], lengths_of[-1])))
-    which = f" with {name}" if len(peaks) > 1 else ""
-    highest = span(peak["r"] for peak in peaks[name])
-    sentence = f"Predicted R is highest{which} at k = {ends}: {highest}"
+    leaders = [
+        max((curve for curve in shown if curve.context == context), key=lambda c: c.best["r"])
+        for context in dict.fromkeys(curve.context for curve in shown)
+    ]
+    forms = {curve.name for curve in leaders}
+    # Named if there are others, and none of them leads anywhere.
+    which = f" with {forms.pop()}" if len(forms) == 1 < len({c.name for c in shown}) else ""
+    best_ks = joined([str(k) for k in sorted({int(curve.best["k"]) for curve in leaders})])
+    highest = span(curve.best["r"] for curve in leaders)
+    sentence = f"Predicted R is highest{which} at k = {best_ks}: {highest}"
     if compared.empty:
         return f"{sentence}; no measured R stands beside it"
     inside, of, width = score(compared)
