@@ -146,43 +146,49 @@ def compare(
                         reader.prefill(ids, 2048)
                         readers[mode["target_cache"]] = reader
                 traces = {
-                    name: _decode(
-                        readers[mode["target_cache"]],
-                        heads[mode["draft_vocabulary"]],
-                        ids,
-                        new_tokens,
-                        mode,
-                        design.seed,
+                    name: decode(
+                        generation(
+                            readers[mode["target_cache"]],
+                            heads[mode["draft_vocabulary"]],
+                            ids,
+                            new_tokens,
+                            mode,
+                            design.seed,
+                        ),
+                        mode["round"],
+                        mode["k"],
                     )
                     for name, mode in plans.items()
                 }
                 yield Comparison(family, length, tokens, traces)
 
 
-def _decode(target, draft, prompt, budget: int, mode: dict, seed: int) -> Trace:
-    """What a mode does from the end of a prompt (LongTensor [P]) that the target has read."""
+def generation(
+    target, draft, prompt, budget: int, mode: dict, seed: int, policy=None, **more
+) -> Generation:
+    """A mode at the end of a prompt (LongTensor [P]) that the target has read.
+
+    `policy` is the mode's own unless another is given; `more` are fields of the generation.
+    """
     runtime = resources.build_runtime(mode, torch.device("cpu"), ())
     voice, draft_voice = resources.build_voices(mode, seed, prompt, runtime)
     target.restart()
-    policy = resources.build_policy(mode)
+    policy = policy or resources.build_policy(mode)
     capacity, window = target.cache.capacity, mode["draft_window"]
     parts = resources.Resources(runtime, capacity, lambda: draft, None, draft_voice, policy, window)
     drafter = resources.build_drafter(mode, parts)
     if drafter:
         drafter.prefill(prompt, 2048)
-    return decode(
-        Generation(
-            target,
-            runtime,
-            budget,
-            drafter=drafter,
-            rule=resources.acceptance_rule(mode),
-            bonus=mode["bonus"],
-            voice=voice,
-            policy=policy,
-        ),
-        mode["round"],
-        mode["k"],
+    return Generation(
+        target,
+        runtime,
+        budget,
+        drafter=drafter,
+        rule=resources.acceptance_rule(mode),
+        bonus=mode["bonus"],
+        voice=voice,
+        policy=policy,
+        **more,
     )
 
 

@@ -30,6 +30,7 @@ from engine.models.loading import load_decoder
 from engine.models.ranking import read_ranking
 from engine.preparation.chat import chat_turn
 from engine.prompts import PromptBuilder, read_sources
+from tests.exactness import generation
 
 _BOUND = 0.97
 _MODES = ("guarded", "guarded_never")
@@ -85,10 +86,10 @@ class Bench:
         traces: dict[str, Trace] = {}
 
         def run(name: str) -> None:
-            generation = self._generation(name, prompt, watches[name], step_s)
+            begun = self._generation(name, prompt, watches[name], step_s)
             watches[name].start()
             mode = self.modes[name]
-            traces[name] = decode(generation, mode["round"], mode["k"])
+            traces[name] = decode(begun, mode["round"], mode["k"])
 
         at_work = {name: greenlet(run) for name in self.modes}
         while at_work:
@@ -109,31 +110,22 @@ class Bench:
 
     def _generation(self, name, prompt, watch: Turn, step_s, tokens: int = 0) -> Generation:
         mode, design = self.modes[name], self.design
-        runtime = resources.build_runtime(mode, torch.device("cpu"), ())
-        voice, draft_voice = resources.build_voices(mode, design.seed, prompt, runtime)
         target = resources.build_target(mode, self._target, design.contexts[0])
         target.prefill(prompt, design.prefill_chunk)
-        policy = resources.build_policy(mode)
+        policy = None
         if mode["policy"] == "guarded":
             policy = guarded.Policy(watch)
             policy.calibrate(step_s)
-        parts = resources.Resources(
-            runtime, design.contexts[0], lambda: self._draft, None, draft_voice, policy, None
-        )
-        drafter = resources.build_drafter(mode, parts)
-        if drafter:
-            drafter.prefill(prompt, design.prefill_chunk)
-        return Generation(
+        return generation(
             target,
-            runtime,
+            self._draft,
+            prompt,
             tokens or design.new_tokens,
-            ignore_stop=True,
-            drafter=drafter,
-            rule=resources.acceptance_rule(mode),
-            bonus=mode["bonus"],
-            voice=voice,
-            policy=policy,
+            mode,
+            design.seed,
+            policy,
             watch=watch,
+            ignore_stop=True,
         )
 
 
