@@ -8,7 +8,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_all_families_decode_as_they_promise():
-    comparisons = list(compare([96], 8))
+    comparisons = list(compare([96], 12))
     assert len(comparisons) == 16
     for comparison in comparisons:
         assert not comparison.apart, (comparison.family, comparison.apart)

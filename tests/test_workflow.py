@@ -165,7 +165,7 @@ def test_a_deleted_cell_is_measured_alone(done):
     before = done.times()
     victim.unlink()
     assert done.planned()["time_cell"] == 1
-    done.measure()
+    done.snakemake()
     after = done.times()
     assert {path for path in after if after[path] != before[path]} == {victim}
 
@@ -173,7 +173,7 @@ def test_a_deleted_cell_is_measured_alone(done):
 def test_r_measures_one_cell_of_8k_again(done):
     cell = next(c for c in done.design.cells() if c.context == "8192" and c.mode == "spec")
     before = done.times()
-    done.measure("-R", cell.path)
+    done.snakemake("-R", cell.path)
     after = done.times()
     assert {path for path in after if after[path] != before[path]} == {done.root / cell.path}
     # A lone cell is no honest block: the gate says so and gives the command that repairs it.
@@ -188,7 +188,7 @@ def test_the_block_command_measures_the_block_again(done):
     before = done.times()
     for cell in block:
         (done.root / cell.path).unlink()
-    done.measure()
+    done.snakemake()
     after = done.times()
     changed = {path for path in after if after[path] != before[path]}
     assert changed == {done.root / cell.path for cell in block}
@@ -202,7 +202,7 @@ def test_all_failed_cells_are_listed_and_measured_again(done):
     listed = done.engine("list-failed", "--design", "results/tiny/design.json")
     assert [done.root / line for line in listed.stdout.split()] == failed
     before = done.times()
-    done.measure("-R", *listed.stdout.split())
+    done.snakemake("-R", *listed.stdout.split())
     after = done.times()
     assert {path for path in after if after[path] != before[path]} == set(failed)
     assert done.engine("list-failed", "--design", "results/tiny/design.json").stdout == ""
@@ -217,7 +217,7 @@ def test_a_truncated_file_costs_its_cell_alone(done):
     assert "cannot be read" in printed
     assert "Traceback" not in printed
     before = done.times()
-    done.measure()
+    done.snakemake()
     after = done.times()
     assert {path for path in after if after[path] != before.get(path)} == {victim}
 
@@ -226,10 +226,10 @@ def test_a_failed_command_line_override_is_named_and_a_good_one_is_listed(done):
     bad = done.snakemake("-n", "--config", "new_tokens=many", check=False)
     assert bad.returncode != 0
     assert "new_tokens" in bad.stdout + bad.stderr
-    done.snakemake("reports/tiny/verdict.json", "--config", "title=Another title")
+    done.snakemake("--config", "title=Another title")
     assert done.verdict()["overrides"] == ["title=Another title"]
     assert done.verdict()["changes_after_freeze"]
-    done.measure()
+    done.snakemake()
 
 
 def test_results_kept_without_metadata_are_adopted_and_a_stale_row_is_caught(done):
@@ -239,12 +239,12 @@ def test_results_kept_without_metadata_are_adopted_and_a_stale_row_is_caught(don
     subprocess.run(["rm", "-rf", ".snakemake"], cwd=done.root, check=True)
     done.snakemake("--touch")
     assert done.planned() == {}
-    done.measure("-R", "check_timing")
+    done.snakemake("-R", "check_timing")
     gates = pq.read_table(done.root / "results" / "tiny" / "gates.parquet").to_pandas()
     caught = gates[(gates.gate == "complete") & gates.applicable & ~gates.passed]
     assert any("engine_sha256" in text for text in caught["text"])
     write_rows(rows, stale)
-    done.measure("-R", "check_timing")
+    done.snakemake("-R", "check_timing")
 
 
 @pytest.mark.parametrize("words", [["--dag"], ["--rulegraph", "mermaid-js"], ["--filegraph"]])
@@ -263,7 +263,7 @@ def test_verdict_strict_fails_when_an_inference_is_missing(done):
 
 def test_order_holds_with_more_cores(tmp_path):
     workspace = Workspace(tmp_path, contexts=[256, 512])
-    workspace.measure(cores=4)
+    workspace.snakemake(cores=4)
     assert_planned_order(workspace)
 
 

@@ -102,12 +102,6 @@ class Workspace:
             raise AssertionError(f"{result.args}\n{result.stdout}\n{result.stderr}")
         return result
 
-    def measure(self, *words: str, cores: int = 1):
-        """Run until the gates have judged all cells: no figure is drawn, no report written."""
-        cells = [cell.path for cell in self.design.cells()]
-        gates = f"results/{self.design.design}/gates.parquet"
-        return self.snakemake(*cells, gates, *words, cores=cores)
-
     def start(self, *words: str, cores: int = 1) -> subprocess.Popen:
         return subprocess.Popen(
             self.command(*words, cores=cores),
