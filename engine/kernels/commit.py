@@ -81,7 +81,7 @@ class FusedCommit:
             ]
 
         self._board = board
-        self._kernel = load_kernel("commit.cu", "commit_round", 1)
+        self._kernel = load_kernel("commit.cu", "commit_round", 32)
         tensors = (getattr(board, field.name) for field in fields(Board))
         addresses = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
         self._parameters = Commit(*addresses, k, bonus, accept_all)
