@@ -132,17 +132,21 @@ def test_the_fused_step_is_as_near_to_float32_as_the_decoder(family, prompt):
     assert ours < 0.1
 
 
+# For 1, 2, 5 and 8 rows at once the compiler makes kernels of their own, and chooses in each what
+# to join into one operation.
 @gpu
+@pytest.mark.parametrize("most", [2, 5, 9])
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.inference_mode()
-def test_a_row_is_bitwise_the_same_alone_and_among_others(family):
+def test_a_row_is_bitwise_the_same_alone_and_among_others(family, most):
     decoder = random_decoder(family, "cuda", torch.bfloat16)
     many, single = decoder.new_cache(1200), decoder.new_cache(1200)
-    steps = FusedStep(decoder, many, 9), FusedStep(decoder, single, 1)
-    at = ports(9, "cuda"), ports(1, "cuda")
+    steps = FusedStep(decoder, many, most), FusedStep(decoder, single, 1)
+    at = ports(most, "cuda"), ports(1, "cuda")
     for cache in (many, single):
         decoder.prefill(tokens_of(decoder, 1077, 3), cache, 512)
-    for seed, (rows, stay) in enumerate(PATTERN):
+    for seed, (planned, stay) in enumerate(PATTERN):
+        rows = min(planned, most)
         tokens = tokens_of(decoder, rows, seed)
         logits, _ = run(steps[0], at[0], many, tokens)
         for i in range(rows):
@@ -154,4 +158,4 @@ def test_a_row_is_bitwise_the_same_alone_and_among_others(family):
             ):
                 assert a.equal(b)
         for cache in (many, single):
-            cache.trim(cache.length - rows + stay)
+            cache.trim(cache.length - rows + min(stay, rows))

@@ -2,6 +2,19 @@
 #pragma once
 #include "shape.cuh"
 
+// Cosines and sines of the step's positions, for the warps that compute.
+__device__ __forceinline__ void load_tables(const Here& at) {
+    u16* tables = (u16*)(at.shared + ROPE_AT);
+    const int size = at.rows * HEAD_DIM;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < 2 * size; i += THREADS) {
+        const bool second = i >= size;
+        const int j = second ? i - size : i;
+        tables[second * MAX_ROWS * HEAD_DIM + j] =
+            (second ? at.p.sines : at.p.cosines)[(i64)at.start * HEAD_DIM + j];
+    }
+}
+
 // One head vector, held by a warp: lane i < HEAD_DIM / 4 has numbers 2i, 2i + 1 and those half a
 // head further.
 struct Vector {
@@ -60,16 +73,20 @@ __device__ __forceinline__ void receive_heads(const Here& at, int l, u16* querie
     const u16* heads = at.qkv_of(l);
     auto sent = [&](int row, int head) { return heads + row * QKV_ROWS + head * HEAD_DIM; };
     Vector vector[EACH];
-    bool there;
-    do {
-        there = true;
+    u32 missing = 0;
+#pragma unroll
+    for (int n = 0; n < EACH; ++n)
+        if (at.warp + n * WARPS < count) missing |= 1u << n;
+    pause(BEFORE_HEADS);
+    while (__any_sync(~0u, missing)) {
 #pragma unroll
         for (int n = 0; n < EACH; ++n) {
             const int i = at.warp + n * WARPS;
-            if (i < count)
-                there &= vector[n].look_for(at, sent(i / GROUP, first_head + i % GROUP));
+            if ((missing >> n & 1) &&
+                vector[n].look_for(at, sent(i / GROUP, first_head + i % GROUP)))
+                missing &= ~(1u << n);
         }
-    } while (!__all_sync(~0u, there));
+    }
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = at.warp + n * WARPS;
@@ -342,7 +359,7 @@ __device__ __forceinline__ void combine(const Here& at, int l) {
                 low += factor * pair.x;
                 high += factor * pair.y;
             }
-            send(out_at + row * QUERY_WIDTH + head * HEAD_DIM + 2 * threadIdx.x,
+            send(out_at + place<QUERY_WIDTH>(row, head * HEAD_DIM + 2 * threadIdx.x),
                  narrow_pair(__fdividef(low, whole), __fdividef(high, whole)));
         }
     }

@@ -19,17 +19,19 @@ struct Forgetting {
     }
 };
 
-__device__ __forceinline__ void forget_row(const Here& at, u16* row, const Share& share) {
+__device__ __forceinline__ void forget_hidden(const Here& at, u16* sent, int token) {
 #pragma unroll 1
-    for (int i = 2 * at.lane; i < share.count; i += 64) send(row + share.first + i, ABSENT);
+    for (int i = 2 * at.lane; i < at.hidden.count; i += 64)
+        send(sent + place<HIDDEN>(token, at.hidden.first + i), ABSENT);
 }
 
 // Weights that come behind what the ring holds, into the L2 cache: one warp, a row at a time and
 // slowly, so that what blocks tell each other is not delayed. From the end of a layer's first
-// product on, while the block waits for others more than for memory. More than two tiles, or a
-// shorter pause, made the exchanges slower than the product became faster (LOG.md, 13).
+// product on, while the block waits for others more than for memory. More than two tiles, or another
+// pause, made the exchanges slower than the product became faster (LOG.md, 13 and 14).
 __device__ __forceinline__ void prefetch_gate_up(const Here& at, int l) {
     constexpr int HELD_BY_RING = 16, AHEAD = 16;  // pairs of rows
+    if (at.pairs.count < 3 * HELD_BY_RING) return;  // the ring reaches far enough
     const int end = min(at.pairs.count, HELD_BY_RING + AHEAD);
     while (at.progress() <= l) asm volatile("nanosleep.u32 200;");
 #pragma unroll 1
@@ -38,7 +40,7 @@ __device__ __forceinline__ void prefetch_gate_up(const Here& at, int l) {
             at.p.layer[l].gate_up + (i64)(at.pairs.first + i / 2 + i % 2 * INTER) * HIDDEN;
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(HIDDEN * 2)
                      : "memory");
-        asm volatile("nanosleep.u32 100;");
+        asm volatile("nanosleep.u32 200;");
     }
 }
 
@@ -55,14 +57,20 @@ __device__ __forceinline__ void forget(const Here& at) {
         const int rows = l ? at.rows : at.rows_before;
 #pragma unroll 1
         for (int m = me / 32; m < rows; m += FORGETTERS) {
-            forget_row(at, at.qkv_of(l - 1) + m * QKV_ROWS, at.qkv);
-            forget_row(at, at.middle_of(l - 1) + m * HIDDEN, at.hidden);
-            forget_row(at, at.hidden_of(l - 1) + m * HIDDEN, at.hidden);
-            forget_row(at, at.gated_of(l - 1) + m * INTER, at.pairs);
+#pragma unroll 1
+            for (int i = 2 * at.lane; i < at.qkv.count; i += 64)
+                send(at.qkv_of(l - 1) + m * QKV_ROWS + at.qkv.first + i, ABSENT);
+            forget_hidden(at, at.middle_of(l - 1), m);
+            forget_hidden(at, at.hidden_of(l - 1), m);
+#pragma unroll 1
+            for (int i = 2 * at.lane; i < at.pairs.count; i += 64)
+                send(at.gated_of(l - 1) + gated_place(m, at.pairs.first + i), ABSENT);
         }
 #pragma unroll 1
         for (int task = blockIdx.x; task < rows * HEADS; task += gridDim.x)
-            if (me < HEAD_DIM / 8) send_absent(at.attended_of(l - 1) + task * HEAD_DIM + 8 * me);
+            if (me < HEAD_DIM / 8)
+                send_absent(at.attended_of(l - 1) +
+                            place<QUERY_WIDTH>(task / HEADS, task % HEADS * HEAD_DIM + 8 * me));
         if (at.split() < at.splits()) {
             const i64 part = at.part_of(l - 1, at.kv_head(), at.split());
 #pragma unroll 1

@@ -8,8 +8,18 @@ __device__ __forceinline__ float squares(u32 pair) {
     const float low = widen_low(pair), high = widen_high(pair);
     return low * low + high * high;
 }
-__device__ __forceinline__ u32 scaled(u32 pair, u32 weight, float factor) {
-    return times_pair(narrow_pair(widen_low(pair) * factor, widen_high(pair) * factor), weight);
+// The factor of a token's RMS norm, from the squares that all warps left. It is taken into account
+// behind the product, so that nobody waits for it before.
+__device__ __forceinline__ float norm_factor(const Here& at, int token) {
+    const float* table = (const float*)(at.shared + SQUARES_AT);
+    const Four* sums = (const Four*)(table + min(token, MAX_ROWS - 1) * HELD * WARPS);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) {
+        const Four a = sums[2 * i], b = sums[2 * i + 1];
+        sum += ((a.a + a.b) + (a.c + a.d)) + ((b.a + b.b) + (b.c + b.d));
+    }
+    return rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
 }
 
 // The vectors that a warp multiplies: of every row the same 64 columns in each slot, which it
@@ -40,14 +50,16 @@ struct Desk {
                 x[n] = load_l2(at.embedded(row(at, n)) + column(at, n));
         }
     }
-    __device__ __forceinline__ void receive_rows(const Here& at, const u16* sent, int width) {
-        auto from = [&](int n) { return sent + row(at, n) * width + column(at, n); };
+    template <int WIDTH>
+    __device__ __forceinline__ void receive_rows(const Here& at, const u16* sent) {
+        auto from = [&](int n) { return sent + place<WIDTH>(row(at, n), column(at, n)); };
         u32 missing = 0;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             x[n] = {0, 0, 0, 0};
-            if (row(at, n) < at.rows && column(at, n) < width) missing |= 1u << n;
+            if (row(at, n) < at.rows && column(at, n) < WIDTH) missing |= 1u << n;
         }
+        pause(BEFORE_ROWS);
         // The words of the first row come from everyone: once they are there, the others are or
         // soon will be.
         if (MAX_ROWS > 1 && HELD <= 4) {
@@ -66,35 +78,20 @@ struct Desk {
             if (missing >> n & 1) x[n] = look(from(n));
         receive(x, missing, from);
     }
-    // RMS norm of the rows that all warps hold in pieces.
-    __device__ __forceinline__ void normalise(const Here& at) {
+    // The norm's weights, and the squares of the numbers for its factor.
+    __device__ __forceinline__ void weigh(const Here& at) {
         float* table = (float*)(at.shared + SQUARES_AT);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            const Quad& q = x[n];
+            Quad& q = x[n];
             float sum = (squares(q.x) + squares(q.y)) + (squares(q.z) + squares(q.w));
+            const Quad& w = weight[n];
+            q = {times_pair(q.x, w.x), times_pair(q.y, w.y), times_pair(q.z, w.z),
+                 times_pair(q.w, w.w)};
 #pragma unroll
             for (int step = 1; step < 8; step <<= 1) sum += __shfl_xor_sync(~0u, sum, step);
             if (at.lane % 8 == 0 && row(at, n) < MAX_ROWS)
                 table[(row(at, n) * HELD + slot(at, n)) * WARPS + at.warp] = sum;
-        }
-        meet<THREADS>();
-        // Each lane adds up one row.
-        const Four* sums = (const Four*)(table + min(at.lane % 8, MAX_ROWS - 1) * HELD * WARPS);
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < HELD; ++i) {
-            const Four a = sums[2 * i], b = sums[2 * i + 1];
-            sum += ((a.a + a.b) + (a.c + a.d)) + ((b.a + b.b) + (b.c + b.d));
-        }
-        const float own = rsqrtf(sum * (1.f / HIDDEN) + at.p.eps);
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const float factor = __shfl_sync(~0u, own, row(at, n) & 7);
-            Quad& q = x[n];
-            const Quad& w = weight[n];
-            q = {scaled(q.x, w.x, factor), scaled(q.y, w.y, factor), scaled(q.z, w.z, factor),
-                 scaled(q.w, w.w, factor)};
         }
     }
     // From the lanes that received to those that multiply: 32 columns, half of a slot, at a time.
@@ -169,21 +166,19 @@ struct Wide {
     // Waits until something is there, for looking loads the memory system.
     static __device__ __forceinline__ void wait(const Here& at, const u16* sent) {
         if (at.lane == 0 && column(at, 0) < INTER)
-            while (!there(look(sent + column(at, 0)))) {
+            while (!there(look(sent + gated_place(0, column(at, 0))))) {
             }
         __syncwarp();
     }
     __device__ __forceinline__ void ask(const Here& at, const u16* sent, int group) {
         const bool has = column(at, group) < INTER;
-        const u16* from = sent + column(at, group);
 #pragma unroll
         for (int r = 0; r < MAX_ROWS; ++r) {
             x[r] = {0, 0, 0, 0};
-            if (has && r < at.rows) x[r] = look(from + r * INTER);
+            if (has && r < at.rows) x[r] = look(sent + gated_place(r, column(at, group)));
         }
     }
     __device__ __forceinline__ void settle(const Here& at, const u16* sent, int group) {
-        const u16* from = sent + column(at, group);
         while (true) {
             bool absent = false;
 #pragma unroll
@@ -191,7 +186,7 @@ struct Wide {
             if (!__any_sync(~0u, absent)) break;
 #pragma unroll
             for (int r = 0; r < MAX_ROWS; ++r)
-                if (!there(x[r])) x[r] = look(from + r * INTER);
+                if (!there(x[r])) x[r] = look(sent + gated_place(r, column(at, group)));
         }
     }
     // To the lanes that multiply: 32 columns, half of a slot, at a time.
@@ -282,16 +277,25 @@ struct Finish {
         for (int i = 0; i < 4; ++i) {
             const int r = i < 2 ? row : below, m = min(2 * at.t + (i & 1), at.rows - 1);
             const u16* stream = kind == DOWN ? at.middle_of(l) : at.hidden_of(l - 1);
-            const u16* from = kind == OUTPUT && l == 0 ? at.embedded(m) : stream + m * HIDDEN;
-            before[i] = load_l2_16(from + r);
+            const bool first = kind == OUTPUT && l == 0;
+            before[i] = load_l2_16(first ? at.embedded(m) + r : stream + place<HIDDEN>(m, r));
         }
     }
     __device__ __forceinline__ float added(float total, int i) const {
         return rounded(total + widen(offset[i / 2]));
     }
 
-    __device__ __forceinline__ void store(const Here& at, int l, int tile,
-                                          const float (&total)[4]) {
+    __device__ __forceinline__ void store(const Here& at, int l, int tile, float (&total)[4]) {
+        if (kind != OUTPUT && kind != DOWN) {
+#pragma unroll
+            for (int i = 0; i < (MAX_ROWS == 1 ? 1 : 2); ++i) {
+                const float factor = norm_factor(at, 2 * at.t + i);
+                // A product of its own: joined with the sum behind it in one kernel and not in
+                // another, a row would have other bits among others than alone.
+                total[i] = __fmul_rn(total[i], factor);
+                total[i + 2] = __fmul_rn(total[i + 2], factor);
+            }
+        }
         if (kind == GATE_UP)
             send_gated(at, l, tile, total);
         else if (kind == HEAD)
@@ -304,7 +308,6 @@ struct Finish {
     __device__ __forceinline__ void send_rows(const Here& at, int l, int tile,
                                               const float (&total)[4]) {
         const Share rows = at.rows_of(kind);
-        const int width = kind == QKV ? QKV_ROWS : HIDDEN;
         u16* out = kind == QKV ? at.qkv_of(l) : kind == OUTPUT ? at.middle_of(l) : at.hidden_of(l);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -313,7 +316,9 @@ struct Finish {
             const float next = __shfl_down_sync(~0u, mine, 4);
             const int r = tile * 16 + at.g + (i & 2) * 4, m = 2 * at.t + (i & 1);
             if (at.g % 2 == 0 && r < rows.count && m < at.rows)
-                send(out + m * width + rows.first + r, narrow_pair(mine, next));
+                send(out + (kind == QKV ? m * QKV_ROWS + rows.first + r
+                                        : place<HIDDEN>(m, rows.first + r)),
+                     narrow_pair(mine, next));
         }
     }
 
@@ -329,7 +334,7 @@ struct Finish {
             const float silu = rounded(__fdividef(gate, 1.f + __expf(-gate)));
             const float mine = silu * up, next = __shfl_down_sync(~0u, mine, 4);
             if (at.g % 2 == 0 && pair < at.pairs.count && m < at.rows)
-                send(at.gated_of(l) + m * INTER + at.pairs.first + pair, narrow_pair(mine, next));
+                send(at.gated_of(l) + gated_place(m, at.pairs.first + pair), narrow_pair(mine, next));
         }
     }
 

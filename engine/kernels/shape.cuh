@@ -41,8 +41,8 @@ struct Step {
     const i64 *tokens, *rows, *start;
     i64 *choices, *last;
     u16 *cache, *logits;
-    // Sent to other blocks, three of each, used in turn: bf16 [8, width], and floats [KV_HEADS,
-    // splits, QUERIES, HEAD_DIM] with maximum and sum [.., 2].
+    // Sent to other blocks, three of each, used in turn: bf16 vectors of up to 8 tokens, as `place`
+    // lays them, and floats [KV_HEADS, splits, QUERIES, HEAD_DIM] with maximum and sum [.., 2].
     u16 *hidden, *middle, *qkv, *attended, *gated;
     float *partial, *weights;
     float* candidate;  // [blocks, 8, 2]: logit, index (bits)
@@ -83,6 +83,35 @@ struct Share {
           count(whole / unit * (blockIdx.x + 1) / gridDim.x * unit - first) {}
 };
 
+// Where number `index` of a token's vector lies that all blocks read. They look for the first token's
+// numbers before they are there, so those lie few to a line of 128 bytes: more slices of the L2
+// cache share the asking. The others, which are read once, lie close.
+template <int WIDTH>
+__device__ __forceinline__ int place(int token, int index) {
+    constexpr int IN_LINE = 8;
+    if (token == 0) return index / IN_LINE * 64 + index % IN_LINE;
+    return (64 / IN_LINE + token - 1) * WIDTH + index;
+}
+constexpr int ROOM = 16;  // times the width, for eight tokens
+
+// The same of the gated vectors, which are wide: up to two tokens' lie 16 to a line.
+__device__ __forceinline__ int gated_place(int token, int index) {
+    constexpr int IN_LINE = MAX_ROWS <= 2 ? 16 : 64;
+    return token * (64 / IN_LINE) * INTER + index / IN_LINE * 64 + index % IN_LINE;
+}
+constexpr int GATED_ROOM = 8;  // times the width, for eight tokens, or for two at 16 a line
+
+// Looking loads the memory system that the answer comes through: a warp waits, in cycles, for nearly
+// as long as what it looks for needs at least.
+constexpr int BEFORE_ROWS = 900, BEFORE_HEADS = 400;
+__device__ __forceinline__ void pause(int cycles) {
+    u32 began, now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(began)::"memory");
+    do {
+        asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    } while (now - began < cycles);
+}
+
 // The products of a layer in their order; after the last layer, the head.
 enum Kind { QKV, OUTPUT, GATE_UP, DOWN, HEAD };
 
@@ -105,13 +134,13 @@ struct Here {
 
     // Which of the three of everything that is sent belongs to a layer.
     __device__ __forceinline__ int third(int layer) const { return (origin + layer + 3) % 3; }
-    __device__ u16* hidden_of(int layer) const { return p.hidden + third(layer) * 8 * HIDDEN; }
-    __device__ u16* middle_of(int layer) const { return p.middle + third(layer) * 8 * HIDDEN; }
+    __device__ u16* hidden_of(int layer) const { return p.hidden + third(layer) * ROOM * HIDDEN; }
+    __device__ u16* middle_of(int layer) const { return p.middle + third(layer) * ROOM * HIDDEN; }
     __device__ u16* qkv_of(int layer) const { return p.qkv + third(layer) * 8 * QKV_ROWS; }
     __device__ u16* attended_of(int layer) const {
-        return p.attended + third(layer) * 8 * QUERY_WIDTH;
+        return p.attended + third(layer) * ROOM * QUERY_WIDTH;
     }
-    __device__ u16* gated_of(int layer) const { return p.gated + third(layer) * 8 * INTER; }
+    __device__ u16* gated_of(int layer) const { return p.gated + third(layer) * GATED_ROOM * INTER; }
     // Of the queries of a key head, from a share of the positions.
     __device__ i64 part_of(int layer, int head, int share) const {
         return ((i64)(third(layer) * KV_HEADS + head) * splits() + share) * QUERIES;

@@ -117,6 +117,7 @@ __device__ __forceinline__ void turn(const Here& at, Ring& ring, Adder& adder, F
     constexpr int WIDTH = width_of(KIND);
     const int tiles = at.tiles_of(KIND);
     finish.kind = KIND;
+    if (KIND == DOWN) meet<THREADS>();  // the block's own middle numbers are there, for all warps
     if (tiles && adder.mine(at)) finish.fetch(at, l, 0);  // long before it is needed
     Quad x[2 * HELD];
     if (KIND != DOWN) {
@@ -126,12 +127,11 @@ __device__ __forceinline__ void turn(const Here& at, Ring& ring, Adder& adder, F
         if (KIND == QKV && l == 0)
             desk.embed(at);
         else
-            desk.receive_rows(at,
-                              KIND == OUTPUT    ? at.attended_of(l)
-                              : KIND == GATE_UP ? at.middle_of(l)
-                                                : at.hidden_of(l - 1),
-                              WIDTH);
-        if (KIND != OUTPUT) desk.normalise(at);
+            desk.receive_rows<WIDTH>(at,
+                                     KIND == OUTPUT    ? at.attended_of(l)
+                                     : KIND == GATE_UP ? at.middle_of(l)
+                                                       : at.hidden_of(l - 1));
+        if (KIND != OUTPUT) desk.weigh(at);
         if (KIND == GATE_UP) Forgetting(at).allow(l);
         desk.deal(at, x);
         at.hurry(KIND != GATE_UP && KIND != HEAD);
@@ -158,6 +158,7 @@ __device__ __forceinline__ void turn(const Here& at, Ring& ring, Adder& adder, F
 __device__ __forceinline__ void compute(const Here& at, Ring ring) {
     Adder adder(at.shared);
     Finish finish;
+    load_tables(at);
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l) {
         turn<QKV>(at, ring, adder, finish, l);
@@ -195,11 +196,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + (REQUESTERS + FORGETTERS)
     if (threadIdx.x < 2 * PART_BUFFERS)
         barrier_init(shared_address(shared + PART_BARRIER_AT) + 8 * threadIdx.x,
                      threadIdx.x < PART_BUFFERS ? WARPS : 1);
-    for (int i = threadIdx.x; i < 2 * rows * HEAD_DIM; i += blockDim.x) {
-        const int table = i / (rows * HEAD_DIM), j = i % (rows * HEAD_DIM);
-        ((u16*)(shared + ROPE_AT))[table * MAX_ROWS * HEAD_DIM + j] =
-            (table ? p.sines : p.cosines)[(i64)start * HEAD_DIM + j];
-    }
     // What a short row leaves free is multiplied by 0.
     if (HIDDEN % SLOT_COLUMNS || QUERY_WIDTH % SLOT_COLUMNS || INTER % SLOT_COLUMNS)
         for (int i = threadIdx.x * 16; i < SLOTS * SLOT_BYTES; i += blockDim.x * 16)

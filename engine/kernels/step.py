@@ -23,6 +23,7 @@ from engine.models.rope import rotate
 
 MOST_ROWS = 16
 _AT_ONCE = 8  # rows of a launch: one tile of the matrix unit
+_ROOM = 16  # vectors' widths for those that all blocks read: see `place` in shape.cuh
 _THREADS = 16 * 32
 _BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 _MATRICES = ("qkv", "output", "gate_up", "down")
@@ -137,10 +138,10 @@ class FusedStep:
             "sines": sines,
             "cache": cache.view(0, cache.capacity)[0],
             "logits": self.logits,
-            "hidden": absent(_AT_ONCE, config.hidden),
-            "middle": absent(_AT_ONCE, config.hidden),
+            "hidden": absent(_ROOM, config.hidden),
+            "middle": absent(_ROOM, config.hidden),
             "qkv": absent(_AT_ONCE, width + 2 * config.kv_heads * config.head_dim),
-            "attended": absent(_AT_ONCE, width),
+            "attended": absent(_ROOM, width),
             "gated": absent(_AT_ONCE, config.intermediate),
             "partial": absent(
                 config.kv_heads, splits, queries, config.head_dim, dtype=torch.float32
