@@ -9,7 +9,12 @@ from engine.models.decoder import Decoder, DecoderConfig
 VOCABULARY = 61
 
 
-def tiny_decoder(seed: int, noise_over: Decoder | None = None, noise: float = 0.0) -> Decoder:
+def tiny_decoder(
+    seed: int,
+    noise_over: Decoder | None = None,
+    noise: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+) -> Decoder:
     """A random Llama of 2 layers, or a noisy copy of another one's tensors.
 
     A copy with noise agrees with the original on a part of the tokens, as a draft does.
@@ -57,7 +62,7 @@ def tiny_decoder(seed: int, noise_over: Decoder | None = None, noise: float = 0.
             + noise * value.std().nan_to_num(0.1) * torch.randn(value.shape, generator=generator)
             for name, value in original.items()
         }
-    decoder = Decoder(config, tensors)
+    decoder = Decoder(config, tensors, dtype=dtype)
     decoder.source_tensors = tensors
     return decoder
 
