@@ -64,7 +64,7 @@ class Decoder:
         self.rope = RopeTable(config, dtype, self.device)
         self._scored: Tensor | None = None
 
-        self._block_bytes = self.norm.nbytes + sum(layer.nbytes for layer in self.layers)
+        self._block_bytes = sum(w.nbytes for w in self.weights()) - self.head.nbytes
         self.weights_bytes = self._block_bytes
         if shared is None:
             self.weights_bytes += self.head.nbytes
@@ -84,6 +84,11 @@ class Decoder:
         twin.head = own_matrix([self.head[twin._scored]], self.device, self.dtype)
         twin.weights_bytes = self.weights_bytes + twin.head.nbytes
         return twin
+
+    def weights(self) -> list[Tensor]:
+        """What a step reads beside the cache, as `step_bytes` counts it."""
+        blocks = (tensor for layer in self.layers for tensor in layer.tensors)
+        return [*blocks, self.norm, self.head]
 
     def step_bytes(self, length: int) -> int:
         """Least bytes that a step of one token reads with `length` tokens in the cache.

@@ -83,8 +83,9 @@ class Layer:
         )
 
     @property
-    def nbytes(self) -> int:
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
+    def tensors(self) -> list[Tensor]:
+        """All of its weights."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
 
     def project(self, hidden: Tensor) -> Tensor:
         """Queries, keys and values of hidden [M, hidden]: [M, heads + 2 kv_heads, head_dim]."""
