@@ -10,6 +10,7 @@ often it waits for the device, and what it copies there, it does not say: those 
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -20,7 +21,7 @@ from engine.decoding.loop import Generation
 from engine.models.as_transformers import as_transformers
 
 
-class Peer(Crossings):
+class Peer(Crossings, ABC):
     """Runs whole generations through `generate`; a subclass says over which cache and how."""
 
     def __init__(self, device: torch.device, stop_ids: Sequence[int] = ()):
@@ -99,17 +100,17 @@ class Peer(Crossings):
             g.trace.record_round(min(self._proposed, most), min(len(values) - 1, most))
         g.watch.lap()
 
+    @abstractmethod
     def _new_cache(self, model, generation: Generation):
         """An empty cache for prompt and budget."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _watch_target(self) -> None:
         """Have the target's forwards counted and told to the watch."""
-        raise NotImplementedError
 
     def _watch_draft(self, k: int) -> None:
         """Have k tokens drafted a round, over the draft's cache, and counted."""
-        raise NotImplementedError
+        raise NotImplementedError("a peer that cannot draft is not asked")
 
     def _read(self, model, cache):
         prompt = torch.tensor([self._prompt], device=self.device)

@@ -7,7 +7,6 @@ cell spends its seconds on the measurement.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import hashlib
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.measure.clock import PhaseClock, RoundClock, stalled_share
+from engine.measure.peak import peak_read_bandwidth
 from engine.measure.telemetry import boot_id, host_hash, telemetry_for
 
 _MAX_REPEATS = 3  # of disturbed runs in a cell, METHODS section 5
@@ -275,32 +275,6 @@ class CellRun:
             "boot_id": boot_id(),
         }
 
-    def peak_read_bandwidth(self, sweeps: int = 7) -> float:
-        """Bytes per second of the best read-only sweep over the target's own weights.
-
-        On a GPU by one kernel over a buffer of its own, where one can be compiled and has room: the
-        gaps between a kernel a matrix would cost more than a fast runtime's whole step has.
-        """
-        torch = self.torch
-        if self.cuda:
-            from engine.kernels.nvrtc import KernelError
-            from engine.kernels.sweep import read_bandwidth
-
-            for gib in (4, 1):  # the more it reads, the less the start of a launch weighs
-                with contextlib.suppress(KernelError, torch.OutOfMemoryError):
-                    return read_bandwidth(gib)
-        weights = [w for w in self.target.model.weights() if w.numel() > 1024]
-        size = sum(w.numel() * w.element_size() for w in weights)
-        best = float("inf")
-        for _ in range(sweeps):
-            self.runtime.wait()
-            start = time.perf_counter()
-            for weight in weights:
-                torch.sum(weight)
-            self.runtime.wait()
-            best = min(best, time.perf_counter() - start)
-        return size / best
-
     def _device_allocations(self) -> int | None:
         return self.torch.cuda.memory_reserved() if self.cuda else None
 
@@ -347,7 +321,8 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     shared = cell_run.constants()
     cache = shared["last_level_cache"]
     if cache and shared["step_bytes"] > 8 * cache and cell_run.drafter is None:
-        shared["peak_read_bw"] = cell_run.peak_read_bandwidth()
+        weights, wait = cell_run.target.model.weights(), cell_run.runtime.wait
+        shared["peak_read_bw"] = peak_read_bandwidth(weights, wait, cell_run.cuda)
     clocks = [row["sm_clock"] for row in rows if row.get("sm_clock")]
     cell_run.telemetry.close()
     cell_end = time.perf_counter()
