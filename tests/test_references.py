@@ -23,8 +23,17 @@ from engine.preparation.freeze import freeze
 from engine.references import publish as publishing
 from engine.references.pages import draw_lent, lent_chain
 from engine.references.publish import publish
-from engine.references.record import ReferenceFault, lent, lent_chains, read_record, records, seal
+from engine.references.record import (
+    ReferenceFault,
+    as_json,
+    lent,
+    lent_chains,
+    read_record,
+    records,
+    seal,
+)
 from engine.references.study import as_rows, frozen_study, older_modes, read_reference
+from engine.references.unpack import unpack
 from engine.report.evidence import gather
 from engine.tables import write_frame
 from tests.synthetic_mechanism import SPEEDS, mechanism_design, modes
@@ -113,6 +122,22 @@ def test_the_record_says_where_the_rows_come_from_and_no_more(place, record):
     verdict = read_json(record.verdict_path)
     assert verdict["reference"]["label"] == record.label()
     assert (verdict["reference"]["blocks"], verdict["reference"]["blocks_planned"]) == (6, 8)
+
+
+def test_an_unpacked_reference_is_published_as_the_same(place, record, tmp_path):
+    folder, root = tmp_path / "a study" / "made-up", tmp_path / "root"
+    assert unpack(record, folder) == len(list(folder.rglob("r*.parquet"))) == 6 * len(_NAMES)
+    with pytest.raises(ReferenceFault, match="is there already"):
+        unpack(record, folder)
+    publish(folder, root, PUBLISHED)
+    again = read_record(root / "results/reference/made-up.json")
+    told = [
+        {k: v for k, v in as_json(one).items() if k in ("design", "frozen", "measured", "outcomes")}
+        for one in (record, again)
+    ]
+    # The card's identifier is hashed once, not twice.
+    assert told[0] == told[1]
+    pd.testing.assert_frame_equal(read_reference(record), read_reference(again))
 
 
 def test_a_published_reference_is_small_and_is_not_replaced_unasked(place):
@@ -216,6 +241,8 @@ def test_rows_of_an_earlier_engine_are_called_so(place, record):
     assert older == ["spec", "graph"]
     assert record.label(older).endswith("an earlier version of the engine (spec, graph)")
     assert record.label(_NAMES).endswith("measured by an earlier version of the engine")
+    most = [name for name in _NAMES if name not in ("ar_graph", "graph")]
+    assert record.label(most).endswith("of the engine (all modes but ar_graph, graph)")
 
 
 def test_several_commits_and_days_are_all_named(record):

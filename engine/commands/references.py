@@ -28,6 +28,18 @@ def publish_reference(
 
 
 @app.command()
+def unpack_reference(
+    reference: Annotated[Path, typer.Argument(help="The record, results/reference/DESIGN.json.")],
+    folder: Annotated[Path, typer.Argument(help="Where to: a folder that is not there yet.")],
+) -> None:
+    """Make a study's folder of a published reference, to measure a part of it again."""
+    from engine.references.record import read_record
+    from engine.references.unpack import unpack
+
+    say(f"wrote {unpack(read_record(reference), folder)} timing files to {folder}")
+
+
+@app.command()
 def plot_reference(
     figure: Annotated[str, typer.Option(help="A name of engine/figures/catalogue.py.")],
     reference: Annotated[Path, typer.Option(help="The record, results/reference/DESIGN.json.")],

@@ -83,9 +83,17 @@ class Record:
             parts.append(f"{self.blocks['whole']} of {self.blocks['planned']} blocks")
         older = list(older)
         if older:
-            which = "" if set(older) >= set(self.design.modes) else f" ({', '.join(older)})"
-            parts.append(f"measured by an earlier version of the engine{which}")
+            parts.append(f"measured by an earlier version of the engine{self._which(older)}")
         return f"Reference rows, design {self.design.design}: {', '.join(parts)}"
+
+    def _which(self, modes: list[str]) -> str:
+        """The modes in brackets, or the others if these are fewer; nothing for all of them."""
+        others = [name for name in self.design.modes if name not in modes]
+        if not others:
+            return ""
+        if len(modes) <= len(others):
+            return f" ({', '.join(modes)})"
+        return f" (all modes but {', '.join(others)})"
 
 
 def records(root: Path) -> tuple[list[Record], list[str]]:
