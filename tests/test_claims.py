@@ -216,6 +216,33 @@ def test_families_in_which_nothing_was_accepted_are_counted():
     assert "left out" not in barren()
 
 
+def test_times_of_two_machines_are_no_ratio():
+    plan = design(("peer_static_graph", "hf_static", "ar_graph"), modes=OTHERS)
+    tables = study_tables(plan, ratio=lambda cell: 0.8)
+
+    def moved(column, family, *replicates):
+        """Plain decoding by graphs was measured again, on another card or after a boot."""
+        rows = tables.rows
+        again = rows["mode"].eq("ar_graph") & rows["replicate"].isin(replicates)
+        again &= rows["family"].isin(family)
+        rows = rows.assign(**{column: rows[column].where(~again, "another")})
+        return judge_claims(rows, tables.ratios, tables.gates, plan).iloc[0]
+
+    whole = moved("boot_id", [])
+    assert whole["families"] == 4
+    for column in ("boot_id", "device_uuid"):
+        # One block of two is left, and says the same in these rows.
+        half = moved(column, FAMILIES[:1], 0)
+        assert half["families"] == 4
+        assert "left out" not in half["sentence"]
+        fewer = moved(column, FAMILIES[:1], 0, 1)
+        assert fewer["families"] == 3
+        assert "(1 more left out, measured on two machines)" in fewer["sentence"]
+        none = moved(column, FAMILIES[:4], 0, 1)
+        assert (none["outcome"], math.isnan(none["value"])) == (OPEN, True)
+        assert none["sentence"].endswith("all families are left out, measured on two machines")
+
+
 def test_a_claim_about_phases_needs_runs_that_time_them():
     for name in ("formula", "kept_cache"):
         with pytest.raises(DesignError, match="instrumented asks for no runs"):

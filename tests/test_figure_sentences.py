@@ -318,6 +318,39 @@ def test_a_gain_is_the_ratio_of_the_same_phase():
     assert found == pytest.approx([4.0, 4.0])
 
 
+@pytest.mark.parametrize(
+    ("again", "steps", "gains"),
+    [
+        (
+            {"spec", "phase_o"},
+            "spec → spec_folded.",
+            "graph_draft against phase_o and graph_verify against phase_o.",
+        ),
+        (
+            {"graph_draft", "graph_verify", "graph", "phase_o"},
+            "spec → phase_o and spec_folded → graph.",
+            "graph against folded_device.",
+        ),
+        ({"graph_naive", "ar_graph"}, None, None),
+    ],
+)
+def test_times_of_two_machines_are_told(again, steps, gains):
+    """Modes that were measured again on another card say so where their times are divided."""
+
+    def elsewhere(row):
+        return {**row, "device_uuid": "another"} if row["mode"] in again else row
+
+    shown = mechanism_study(alter=elsewhere)[0]
+    for name, told in (("waterfall", steps), ("cuda_graph", gains)):
+        figure, _ = DRAWN[name].draw(shown)
+        # A note is a text a line.
+        words = " ".join(text.get_text() for text in figure.findobj(Text))
+        if told is None:
+            assert "two machines" not in words
+        else:
+            assert f"Measured on two machines: {told}" in words
+
+
 # --- what has no measurement --------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from engine.analysis.blocks import block_times
 from engine.analysis.break_even import acceptance_needed, committed, draft_cost_allowed
 from engine.analysis.cause import causes
+from engine.analysis.explanation import explain
 from engine.analysis.phases import phase_table, speaking
 from engine.analysis.speedup import family_ratios
 from engine.analysis.waterfall import TERMS, family_steps, family_terms, over_families
@@ -144,6 +145,25 @@ def test_steps_from_phase_to_phase():
         ("spec_folded", "oracle_bonus"): pytest.approx(1.5),
         ("oracle_bonus", "draft_free"): pytest.approx(3.0 / 0.9),
     }
+
+
+def test_a_step_between_two_machines_is_told():
+    modes = {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "spec": {"drafter": "model", "k": 4, "round": "repair", "baseline": "ar"},
+        "oracle": {"drafter": "model", "k": 4, "acceptance": "all", "round": "repair",
+                   "baseline": "ar"},
+    }  # fmt: skip
+    design = small_design(contexts=[256, 2048], modes=modes)
+    rows = as_frame(study(design, noise=0))
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    assert explain(rows, ratios, design)[1]["apart"].tolist() == [0, 0]
+    # Two families of the longer context were measured again after a boot, one block each.
+    again = rows["family"].isin(FAMILIES[:2]) & rows["context"].eq("2048")
+    again &= rows["mode"].eq("oracle") & rows["replicate"].eq(1)
+    rows["boot_id"] = rows["boot_id"].where(~again, "another")
+    steps = explain(rows, ratios, design)[1]
+    assert dict(zip(steps["context"], steps["apart"], strict=True)) == {"256": 0, "2048": 2}
 
 
 def test_a_step_stays_in_its_runtime_unless_that_is_what_it_changes():

@@ -15,9 +15,12 @@ import numpy as np
 import pandas as pd
 
 CELL = ["context", "family", "mode", "replicate"]
-_READ = [*CELL, "status", "error", "round_s", "decode_s", "target_prefill_s", "draft_prefill_s"]
+_STATION = ["boot_id", "device_uuid"]
+_READ = [*CELL, *_STATION, "status", "error", "round_s", "decode_s", "target_prefill_s",
+         "draft_prefill_s"]  # fmt: skip
 _MADE = [
     "runs", "rounds", "block_s", "total_median_s", "target_prefill_s", "draft_prefill_s", "reason",
+    "station",
 ]  # fmt: skip
 
 
@@ -31,7 +34,8 @@ def block_times(rows: pd.DataFrame) -> pd.DataFrame:
 
     Columns: the four keys, `runs` and `rounds` (the time's own), `block_s`, `total_median_s`
     (the median of whole runs, beside), `target_prefill_s`, `draft_prefill_s` (0 without a
-    draft), and `reason`, which says why `block_s` is NaN and is '' otherwise.
+    draft), `reason`, which says why `block_s` is NaN and is '' otherwise, and `station`: the boot
+    of the machine, and its GPU, if any. Times of two stations are of two machines.
     """
     cells = defaultdict(list)
     for run in rows[_READ].assign(measured=_carries_time(rows)).to_dict("records"):
@@ -60,6 +64,7 @@ def _block(cell: list[dict[str, Any]]) -> dict[str, Any]:
         "target_prefill_s": _median(ok, "target_prefill_s"),
         "draft_prefill_s": 0.0 if math.isnan(draft_prefill) else draft_prefill,
         "reason": reason,
+        "station": " ".join(str(cell[0][name] or "") for name in _STATION),
     }
 
 

@@ -36,6 +36,8 @@ _WHAT = {
 }
 # Counts of tokens are the same on any machine; times are believed from families that passed.
 _COUNTED = {"acceptance"}
+# Ratios of times, not of two R that have each a baseline of their own beside them.
+_TIMED = {"token_time", "first_token", "verification"}
 
 
 def judge_claims(
@@ -66,7 +68,8 @@ class _Evidence:
         places = [gates["context"].astype(str), gates["family"], gates["mode"]]
         self._passed = passed.groupby(places).all().to_dict()
         self._arrivals = arrivals(rows)
-        self._blocks = block_times(rows).set_index(CELL)["block_s"].to_dict()
+        blocks = block_times(rows).set_index(CELL)
+        self._blocks, self._stations = (blocks[name].to_dict() for name in ("block_s", "station"))
         phases = phase_table(rows, design)
         places = phases.groupby(["context", "family", "mode"]) if len(phases) else []
         self._phases = {place: group.mean(numeric_only=True) for place, group in places}
@@ -90,10 +93,25 @@ class _Evidence:
         """Each order block its own ratio, as R has it; all modes commit as many tokens."""
         found = [
             _log(self._blocks.get((*own, replicate))) - _log(self._blocks.get((*other, replicate)))
-            for replicate in range(len(self.design.replicates))
+            for replicate in self._together(own, other)
         ]
         usable = [x for x in found if math.isfinite(x)]
         return sum(usable) / len(usable) if usable else math.nan
+
+    def apart(self, own: tuple, other: tuple) -> bool:
+        """Whether no order block has both on one card, or one machine without any.
+
+        A mode that was measured again elsewhere says nothing about times of those that were not.
+        """
+        return not self._together(own, other)
+
+    def _together(self, own: tuple, other: tuple) -> list[int]:
+        places = [
+            [self._stations.get((*place, replicate)) for place in (own, other)]
+            for replicate in range(len(self.design.replicates))
+        ]
+        # What has no rows has no time either.
+        return [r for r, (one, two) in enumerate(places) if one == two or None in (one, two)]
 
     def first_token(self, own: tuple, other: tuple) -> float:
         first = [self._arrivals.get(place, {}).get("first_token_s") for place in (own, other)]
@@ -123,6 +141,8 @@ def _judge(
     found = []
     for family in design.families_of(mode):
         places = (context, family, mode), (context, family, against)
+        if claim.quantity in _TIMED and evidence.apart(*places):
+            continue
         log_ratio = of(*places)
         if math.isfinite(log_ratio):
             found.append((log_ratio, all(map(evidence.admitted, places))))
@@ -152,16 +172,21 @@ def _judge(
         "gated": enough or len(gated) == len(found),
     }
     row["outcome"] = outcome(row)
-    return row | {"sentence": sentence(row, claim, _nothing_accepted(evidence, row))}
+    return row | {"sentence": sentence(row, claim, *_left_out(evidence, row))}
 
 
-def _nothing_accepted(evidence: _Evidence, row: dict[str, Any]) -> int:
-    """Families that are no ratio because nothing was accepted in one of the two modes."""
-    if row["quantity"] != "acceptance":
-        return 0
-    families = evidence.design.families_of(row["mode"])
-    places = [(row["context"], f) for f in families]
-    return sum(evidence.accepts_nothing(*place, row["mode"], row["against"]) for place in places)
+def _left_out(evidence: _Evidence, row: dict[str, Any]) -> tuple[int, str]:
+    """Families that are no ratio, and why: the first reason that there is."""
+    places = [
+        [(row["context"], family, mode) for mode in (row["mode"], row["against"])]
+        for family in evidence.design.families_of(row["mode"])
+    ]
+    if row["quantity"] == "acceptance":
+        barren = [evidence.accepts_nothing(*own[:2], own[2], other[2]) for own, other in places]
+        return sum(barren), "where nothing was accepted"
+    if row["quantity"] in _TIMED:
+        return sum(evidence.apart(*pair) for pair in places), "measured on two machines"
+    return 0, ""
 
 
 def claimed_range(claim: Claim, inference: Inference) -> tuple[float, float]:
@@ -188,17 +213,18 @@ def placed(low: float, high: float, band: tuple[float, float]) -> str:
     return NOT_HELD if high < band[0] or low > band[1] else OPEN
 
 
-def sentence(row: dict[str, Any], claim: Claim, barren: int = 0) -> str:
+def sentence(row: dict[str, Any], claim: Claim, left_out: int = 0, reason: str = "") -> str:
     """The claim, the word, and the figures that it follows from.
 
-    `barren` families are left out: nothing was accepted in them, which is no ratio.
+    `left_out` families are no ratio, for that `reason`.
     """
     said = f"{claim.statement[0].upper()}{claim.statement[1:]} ({claim.source})"
     place = f"at context {row['context']}"
     if not row["families"]:
-        return f"{said}: {OPEN}, {place}: nothing was {'accepted' if barren else 'measured'}"
+        why = f"all families are left out, {reason}" if left_out else "nothing was measured"
+        return f"{said}: {OPEN}, {place}: {why}"
     count = f"{row['families']} {'family' if row['families'] == 1 else 'families'}"
-    count += f" ({barren} more left out, where nothing was accepted)" if barren else ""
+    count += f" ({left_out} more left out, {reason})" if left_out else ""
     if math.isnan(row["low"]):
         figures = f"{row['value']:.2f}, no interval"
     else:

@@ -16,11 +16,15 @@ def explain(
     """(terms, steps), both over families: see `over_families` for their columns.
 
     Terms are of each (context, mode), with `gated` as in `speaking`; steps of each (context,
-    before, after), their term being log_step.
+    before, after), their term being log_step, and `apart` the number of families whose two phases
+    were measured on two machines.
     """
     phases = speaking(phase_table(rows, design), ratios, design)
     gated = phases.groupby(["context", "mode"])["gated"].all()
     terms = over_families(family_terms(phases), [*TERMS, "log_r"], ["context", "mode"], design)
     terms["gated"] = [bool(gated[key]) for key in zip(terms["context"], terms["mode"], strict=True)]
-    steps = family_steps(ratios, block_times(rows), design)
-    return terms, over_families(steps, ["log_step"], ["context", "before", "after"], design)
+    of_families = family_steps(ratios, block_times(rows), design)
+    places = ["context", "before", "after"]
+    steps = over_families(of_families, ["log_step"], places, design)
+    steps["apart"] = of_families.groupby(places, sort=False)["apart"].sum().to_numpy(dtype=int)
+    return terms, steps

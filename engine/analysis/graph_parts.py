@@ -60,6 +60,17 @@ def family_gains(
     return found
 
 
+def of_two_machines(rows: pd.DataFrame, one: str, other: str) -> bool:
+    """Whether any cell of a mode ran on another machine, boot or GPU than its like of the other."""
+    place = ["context", "family", "replicate"]
+    seen = rows[rows["status"].eq("ok") & rows["mode"].isin([one, other])]
+    stations = seen[[*place, "boot_id", "device_uuid"]].drop_duplicates()
+    cells = seen[[*place, "mode"]].drop_duplicates()
+    shared = cells.groupby(place).size().loc[lambda count: count > 1].index
+    counts = stations.groupby(place).size()
+    return bool(counts.reindex(shared).gt(1).any())
+
+
 def counterpart(modes: Modes, mode: str) -> str | None:
     """The mode of the design that differs in its runtime alone and keeps rounds on the device."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from engine.analysis.blocks import CELL
 from engine.analysis.intervals import headline_bounds
 from engine.analysis.speedup import mean
 from engine.design import Design
@@ -76,10 +77,12 @@ def over_families(
 def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> pd.DataFrame:
     """log(T_before / T_after) of each family between phases that were measured: see `_steps`.
 
-    Columns: context, family, before, after, log_step. Each order block gives its own ratio.
-    Only families that both modes measured without a fault have a step.
+    Columns: context, family, before, after, log_step, and apart: whether a block's two phases were
+    measured on two machines. Each order block gives its own ratio. Only families that both modes
+    measured without a fault have a step.
     """
-    times = blocks.set_index(["context", "family", "mode", "replicate"])["block_s"].to_dict()
+    blocks = blocks.set_index(CELL)
+    times, stations = (blocks[name].to_dict() for name in ("block_s", "station"))
     table = []
     for context in map(str, design.contexts):
         chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
@@ -87,17 +90,18 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
         for before, after in _steps(chain, design):
             shared = [f for f in design.families_of(before) if f in design.families_of(after)]
             for family in shared:
-                logs = [
-                    math.log(times[context, family, before, r] / times[context, family, after, r])
+                pairs = [
+                    tuple((context, family, mode, r) for mode in (before, after))
                     for r in range(len(design.replicates))
-                    if all(
-                        times.get((context, family, mode, r), math.nan) > 0
-                        for mode in (before, after)
-                    )
                 ]
-                if logs:
-                    table.append([context, family, before, after, mean(logs)])
-    return pd.DataFrame(table, columns=["context", "family", "before", "after", "log_step"])
+                pairs = [pair for pair in pairs if all(times.get(x, math.nan) > 0 for x in pair)]
+                if pairs:
+                    step = mean([math.log(times[one] / times[two]) for one, two in pairs])
+                    apart = any(stations[one] != stations[two] for one, two in pairs)
+                    table.append([context, family, before, after, step, apart])
+    return pd.DataFrame(
+        table, columns=["context", "family", "before", "after", "log_step", "apart"]
+    )
 
 
 def _steps(chain: Sequence[str], design: Design) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         said,
         study.banners,
         _legend(gains, pools, ratios, study),
-        _notes(pools, ratios, study.published),
+        [*_notes(pools, ratios, study.published), *_of_two_machines(gains, study)],
     )
     for ax, (labels, title, panel) in zip(axes, shown, strict=False):
         panel(ax, labels, gains, pools, study.published)
@@ -182,6 +182,18 @@ def _legend(gains: list[Gain], pools: list[Pool], ratios: list[marks.Row], study
     if pools:
         handles.append(Line2D([], [], color=style.ALARM, linestyle="--", label="an 8 GB card"))
     return [*handles, *marks.row_handles(ratios, study.level)]
+
+
+def _of_two_machines(gains: list[Gain], study: Study) -> list[str]:
+    modes = dict.fromkeys(gain.mode for gain in gains)
+    pairs = {mode: graph_parts.counterpart(study.modes, mode) for mode in modes}
+    rows = study.tables["rows"]
+    told = [
+        f"{mode} against {other}"
+        for mode, other in pairs.items()
+        if other and graph_parts.of_two_machines(rows, mode, other)
+    ]
+    return [f"Measured on two machines: {joined(told)}."] if told else []
 
 
 def _notes(pools: list[Pool], ratios: list[marks.Row], table: pd.DataFrame) -> list[str]:

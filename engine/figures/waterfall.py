@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -48,7 +49,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         said,
         study.banners,
         _handles() + [marks.interval_handle(study.level)] * _has_interval(panels),
-        _notes(panels) + [_STEPS] * bool(steps),
+        [*_notes(panels), *[_STEPS] * bool(steps), *_of_two_machines(study.tables["steps"])],
     )
     limits = ratio_axis.limits([edge for panel in panels.values() for edge in _edges(panel)])
     for ax, ((context, mode), panel) in zip(axes, panels.items(), strict=False):
@@ -107,6 +108,12 @@ def _steps(study: Study) -> dict[str, list[marks.Row]]:
         rows = found.setdefault(str(step["context"]), [])
         rows.append(marks.Row(label, step["after"], ratio))
     return {context: found[context] for context in study.contexts if context in found}
+
+
+def _of_two_machines(steps: pd.DataFrame) -> list[str]:
+    apart = steps[steps["apart"] > 0]
+    names = dict.fromkeys(f"{s['before']} → {s['after']}" for s in apart.to_dict("records"))
+    return [f"Measured on two machines: {joined(list(names))}."] if names else []
 
 
 def _label(term: dict[str, Any]) -> str:

@@ -119,12 +119,14 @@ def frozen_study(record: Record, published: pd.DataFrame) -> Study:
     verdict["reference"] = _told(record, older_modes(rows, record.design))
     steps = pd.DataFrame(record.tables["steps"], columns=_STEPS)
     steps = steps.astype(dict.fromkeys(("mean", "low", "high"), float))
+    # Of records from before a mode could be measured again elsewhere.
+    steps["apart"] = steps["apart"].fillna(0).astype(int)
     chain = pd.DataFrame(record.tables["chain"], columns=COLUMNS)
     chain = chain.astype(dict.fromkeys(NUMBERS, float))
     return Study(verdict, published, {"rows": rows, "steps": steps, "chain": chain})
 
 
-_STEPS = ["context", "before", "after", "term", "mean", "low", "high", "families"]
+_STEPS = ["context", "before", "after", "term", "mean", "low", "high", "families", "apart"]
 
 
 def _outcomes(record: Record) -> pd.DataFrame:
