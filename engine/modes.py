@@ -192,6 +192,11 @@ class Mode(Strict):
         return self.drafter != "none"
 
     @property
+    def proposes_k(self) -> bool:
+        """Whether every round proposes k tokens, but for those that the end cuts."""
+        return self.drafter in ("model", "reference") and self.policy == "fixed"
+
+    @property
     def promise(self) -> str:
         """What holds of the text: the baseline's own `tokens`, their `distribution`, or `nothing`.
 

@@ -13,6 +13,7 @@ from engine.analysis.cause import causes
 from engine.analysis.explanation import explain
 from engine.analysis.phases import phase_table, speaking
 from engine.analysis.speedup import family_ratios
+from engine.analysis.summary import context_summary
 from engine.analysis.waterfall import TERMS, family_steps, family_terms, over_families
 from engine.analysis.why import why
 from tests.synthetic_judgements import gates_frame, tokens_frame
@@ -114,6 +115,78 @@ def test_what_is_said_of_all_families_is_scaled_by_their_own_r():
     assert f"{0.5 * factor:.2f}" in said
     assert f"{5.0 * factor:.2f}" not in said
     assert "too few passed the gates" in said
+
+
+def test_r_without_a_cost_varies_over_families_as_r_does():
+    """Where all families gain the same factor, the interval of R is moved and not shrunk."""
+    design, rows = planted(COSTS)
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    shift = dict(zip(FAMILIES, np.linspace(-0.4, 0.4, len(FAMILIES)), strict=True))
+    ratios["log_r"] += ratios["family"].map(shift)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "spec"]
+    entry = next(e for e in context_summary(ratios, design) if e["mode"] == "spec")
+    drafting = found["ideals"]["drafting"]
+    for end in ("low", "high"):
+        assert drafting[end] / drafting["factor"] == pytest.approx(
+            entry["interval"][end] / entry["r"], rel=1e-6
+        )
+    ends = [f"{entry['r'] * drafting[end]:.2f}" for end in ("low", "high")]
+    assert f"{entry['r'] * drafting['factor']:.2f} [{', '.join(ends)}] with a free draft" in why(
+        {"cause": found, **entry}
+    )
+
+
+def test_a_cost_is_told_apart_by_the_same_families():
+    """Two costs that vary together differ in every family, however wide each varies alone."""
+    sizes = dict(zip(FAMILIES, np.linspace(0.1, 0.6, len(FAMILIES)), strict=True))
+
+    def found(repair):
+        design, rows = planted({"draft_s": 0.2, "verify_s": 0.04, "repair_s": 0.2,
+                                "control_s": 0.001})  # fmt: skip
+        phases = phase_table(rows, design)
+        phases["draft_s"] = phases["family"].map(sizes)
+        phases["repair_s"] = phases["draft_s"] * repair
+        ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+        return causes(speaking(phases, ratios, design), design)["2048", "spec"]["named"]
+
+    assert found(0.9) == ["drafting"]
+    assert set(found(1.0)) == {"drafting", "repair"}
+
+
+def test_a_cost_of_too_few_families_is_hedged():
+    design, rows = planted(COSTS)
+    rows = rows[rows["family"].isin(FAMILIES[:2])]
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "spec"]
+    assert (len(found["named"]), found["told_apart"]) == (1, False)
+    assert "of too few families to be sure" in why({"cause": found, "r": 0.5, "r_all": 0.5})
+
+
+def test_a_mode_whose_rounds_differ_is_held_to_what_it_proposed():
+    """A draft that stops in doubt cannot commit k tokens a round, however good it is."""
+    shape = {"drafter": "model", "k": 4, "round": "folded", "bonus": True, "baseline": "ar"}
+    modes = {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "spec": shape,
+        "stops": {**shape, "policy": "confidence", "threshold": 0.5},
+    }
+    design = small_design(contexts=[2048], instrumented=[1, 1], modes=modes)
+    rows = as_frame(study(design, noise=0))
+    stops = rows["mode"].eq("stops")
+    # All rounds but the first propose one token; half of these pass.
+    rows.loc[stops, ["proposed", "accepted", "rounds"]] = [43, 21, 42]
+    phases = phase_table(rows, design).set_index("mode")
+    made = design.new_tokens - 1
+    assert phases.loc["spec", "most"].unique() == pytest.approx([64 / 13])
+    assert phases.loc["stops", "most"].unique() == pytest.approx([64 / 42 * (43 + 42) / made])
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    found = causes(speaking(phase_table(rows, design), ratios, design), design)["2048", "stops"]
+    assert found["ideals"]["acceptance"]["factor"] == pytest.approx((43 + 42) / made)
+    assert found["break_even"]["acceptance_needed"] is None
+    said = why({"cause": found, "r": 0.9, "r_all": 0.9})
+    assert "acceptance of" not in said
+    assert "no acceptance suffices" not in said
+    assert "and commits 1.5 tokens" in said
 
 
 def test_costs_that_cannot_be_told_apart_are_named_together():

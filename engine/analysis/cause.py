@@ -11,6 +11,7 @@ import pandas as pd
 from engine.analysis.break_even import acceptance_needed, draft_cost_allowed
 from engine.analysis.waterfall import over_families
 from engine.design import Design
+from engine.modes import Mode
 
 IDEALS = {
     "acceptance": "every proposal accepted",
@@ -44,42 +45,59 @@ def family_gains(phases: pd.DataFrame) -> pd.DataFrame:
 def causes(phases: pd.DataFrame, design: Design) -> dict[tuple[str, str], dict[str, Any]]:
     """For each (context, mode): what to blame, and by how much R would rise without it.
 
-    `named` lists the ideals that would raise R most: the best one, and all whose intervals overlap
-    with its own (where there is an interval). `ideals` holds for each the factor on R with its
-    interval. `break_even` holds the round's cost in plain steps and what would give R = 1.
-    `phases` are those of the families that speak (a mode without any is left out).
+    `named` lists the ideals that would raise R most: the best one, and all from which the same
+    families do not tell it apart; `told_apart` is whether they are enough for an interval that
+    could. `ideals` holds for each the factor on R, and as `low` and `high` the interval of R under
+    the ideal, as factors on R too: it has the spread of R over families, of which some gain more.
+    `break_even` holds the round's cost in plain steps and what would give R = 1. `phases` are those
+    of the families that speak (a mode without any is left out).
     """
     gains = family_gains(phases)
-    table = over_families(gains, IDEALS, ["context", "mode"], design)
     found = {}
-    for key, group in table.groupby(["context", "mode"], sort=False):
-        ideals = group.set_index("term")
-        best = ideals["mean"].idxmax()
-        floor = ideals.loc[best, "low"]
-        named = [
-            term
-            for term in ideals.sort_values("mean", ascending=False).index
-            if term == best or (ideals.loc[term, "high"] >= floor)
-        ]
+    for key, group in gains.groupby(["context", "mode"], sort=False):
         here = phases[(phases["context"] == key[0]) & (phases["mode"] == key[1])]
+        ideals = _ideals(group, here, design)
+        named, told_apart = _named(group, design)
         found[key] = {
-            "named": named if ideals.loc[best, "mean"] > 0 else [],
-            "families": int(group["families"].max()),
+            "named": named,
+            "told_apart": told_apart,
+            "families": len(group),
             "gated": bool(here["gated"].all()),
-            "ideals": {
-                term: {
-                    "factor": math.exp(row["mean"]),
-                    "low": math.exp(row["low"]),
-                    "high": math.exp(row["high"]),
-                }
-                for term, row in ideals.iterrows()
-            },
+            "ideals": ideals,
             "break_even": _break_even(here, design.modes[key[1]]),
         }
     return found
 
 
-def _break_even(phases: pd.DataFrame, mode) -> dict[str, Any]:
+def _ideals(gains: pd.DataFrame, phases: pd.DataFrame, design: Design) -> dict[str, dict]:
+    log_r = gains["family"].map(phases.groupby("family")["family_log_r"].first())
+    under = over_families(
+        gains[list(IDEALS)].add(log_r, axis=0).assign(all=""), IDEALS, ["all"], design
+    )
+    found, measured = {}, log_r.mean()
+    for row in under.itertuples():
+        found[row.term] = {
+            "factor": math.exp(gains[row.term].mean()),
+            "low": math.exp(row.low - measured),
+            "high": math.exp(row.high - measured),
+        }
+    return found
+
+
+def _named(gains: pd.DataFrame, design: Design) -> tuple[list[str], bool]:
+    """What would raise R most, the best first, and whether an interval stands behind that."""
+    means = gains[list(IDEALS)].mean().sort_values(ascending=False, kind="stable")
+    best = means.index[0]
+    if means[best] <= 0:
+        return [], True
+    behind = -gains[list(IDEALS)].sub(gains[best], axis=0).drop(columns=best)
+    table = over_families(behind.assign(all=""), behind.columns, ["all"], design)
+    low = table.set_index("term")["low"]
+    alike = [term for term in means.index if term in low.index and low[term] <= 0]
+    return [best, *alike], bool(low.notna().all())
+
+
+def _break_even(phases: pd.DataFrame, mode: Mode) -> dict[str, Any]:
     median = phases[
         ["step_s", "verify_s", "repair_s", "draft_s", "control_s", "committed"]
     ].astype(float).median()  # fmt: skip
@@ -89,6 +107,10 @@ def _break_even(phases: pd.DataFrame, mode) -> dict[str, Any]:
         "round_cost_steps": other + draft,
         "draft_cost_steps": draft,
         "committed": median["committed"],
-        "acceptance_needed": acceptance_needed(other + draft, mode.k, mode.bonus),
+        # Of a token, where each round proposes k: else an acceptance says nothing of a round.
+        "proposes_k": mode.proposes_k,
+        "acceptance_needed": acceptance_needed(other + draft, mode.k, mode.bonus)
+        if mode.proposes_k
+        else None,
         "draft_cost_allowed": draft_cost_allowed(other, median["committed"]),
     }

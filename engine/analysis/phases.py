@@ -12,6 +12,7 @@ import pandas as pd
 from engine.analysis.blocks import CELL, block_times
 from engine.analysis.walk import full_rounds
 from engine.design import Design
+from engine.modes import Mode
 
 PHASES = ("verify", "repair", "draft", "control")
 _SECONDS = [f"{phase}_s" for phase in PHASES]
@@ -27,7 +28,8 @@ def phase_table(rows: pd.DataFrame, design: Design) -> pd.DataFrame:
 
         log_r = log(committed * step_s / sum of the phases) + log_closure + log_instrumentation
 
-    holds exactly. `most` is what a round commits if all is accepted, the budget's end included.
+    holds exactly. `most` is what a round commits if all is accepted, the budget's end included: k
+    tokens and the bonus where every round proposes k, else as many as were really proposed.
     """
     blocks = {tuple(b[key] for key in CELL): b for b in block_times(rows).to_dict("records")}
     timed = rows[rows["status"].eq("ok") & ~rows["warmup"].eq(True)]
@@ -54,16 +56,15 @@ def speaking(phases: pd.DataFrame, ratios: pd.DataFrame, design: Design) -> pd.D
     """The phases of families that passed the gates, or of all where too few of them did.
 
     Column `gated` says which of the two it is for a (context, mode). The gates protect a verdict;
-    where there is none, the costs of all families still say where the time went.
+    where there is none, the costs of all families still say where the time went. Column
+    `family_log_r` is the family's own log R, of all its blocks.
     """
     if phases.empty:
-        return phases.assign(gated=False)
-    admitted = ratios.set_index(["context", "family", "mode"])["admitted"].to_dict()
-    passed = [
-        bool(admitted.get(key, False))
-        for key in phases[["context", "family", "mode"]].itertuples(index=False, name=None)
-    ]
-    marked = phases.assign(gated=passed)
+        return phases.assign(gated=False, family_log_r=math.nan)
+    place = ["context", "family", "mode"]
+    said = ratios[[*place, "admitted", "log_r"]].rename(columns={"log_r": "family_log_r"})
+    marked = phases.merge(said, on=place, how="left")
+    marked["gated"] = marked.pop("admitted").eq(True)
     chosen = []
     for _, group in marked.groupby(["context", "mode"], sort=False):
         enough = group.loc[group["gated"], "family"].nunique() >= design.inference.student_t_from
@@ -77,8 +78,21 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
+def _most(run: dict[str, Any], tokens: int, mode: Mode) -> float:
+    if mode.proposes_k:
+        return tokens / full_rounds(tokens, mode.k, mode.round, mode.bonus)
+    rounds = int(run["rounds"])
+    # The first token comes of the prompt, and no round commits less than it did.
+    passed = (int(run["proposed"]) + rounds * mode.bonus) / max(tokens - 1, 1)
+    return tokens / rounds * max(passed, 1.0)
+
+
 def _round(
-    runs: list[dict[str, Any]], block: dict[str, Any], baseline: dict[str, Any], tokens: int, mode
+    runs: list[dict[str, Any]],
+    block: dict[str, Any],
+    baseline: dict[str, Any],
+    tokens: int,
+    mode: Mode,
 ) -> dict[str, Any]:
     rounds = int(runs[0]["rounds"])
     seconds = {name: float(np.median([run[name] for run in runs])) for name in _SECONDS}
@@ -86,7 +100,7 @@ def _round(
     return {
         "rounds": rounds,
         "committed": tokens / rounds,
-        "most": tokens / full_rounds(tokens, mode.k, mode.round, mode.bonus),
+        "most": _most(runs[0], tokens, mode),
         "step_s": baseline["block_s"] / tokens,
         **{name: value / rounds for name, value in seconds.items()},
         "log_r": math.log(baseline["block_s"] / block["block_s"]),

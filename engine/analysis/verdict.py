@@ -21,7 +21,7 @@ from engine.analysis.summary import context_summary
 from engine.analysis.why import why
 from engine.design import Design
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 def build_verdict(

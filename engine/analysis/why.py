@@ -28,7 +28,8 @@ def why(entry: dict[str, Any]) -> str:
     if not named:
         told.append("no single cost holds it back")
     elif len(named) == 1:
-        told.append(f"the largest cost is {_COSTS[named[0]]}")
+        doubt = "" if cause["told_apart"] else ", of too few families to be sure"
+        told.append(f"the largest cost is {_COSTS[named[0]]}{doubt}")
     else:
         costs = [_COSTS[name] for name in named]
         told.append(
@@ -61,11 +62,12 @@ def _scaled(r: float, ideal: dict[str, Any]) -> str:
 def _needed(even: dict[str, Any]) -> str:
     needed, allowed = even["acceptance_needed"], even["draft_cost_allowed"]
     round_costs = f"a round costs {even['round_cost_steps']:.1f} plain steps"
-    acceptance = (
-        f"{round_costs}, more than it can commit, so no acceptance suffices"
-        if needed is None
-        else f"{round_costs}, which a token acceptance of {needed:.2f} pays for"
-    )
+    if not even["proposes_k"]:
+        acceptance = f"{round_costs} and commits {even['committed']:.1f} tokens"
+    elif needed is None:
+        acceptance = f"{round_costs}, more than it can commit, so no acceptance suffices"
+    else:
+        acceptance = f"{round_costs}, which a token acceptance of {needed:.2f} pays for"
     draft = (
         "not even a free draft would do"
         if allowed is None

@@ -84,12 +84,16 @@ def draw(study: Study) -> tuple[Figure, str]:
 
 
 def places(study: Study) -> list[Place]:
-    """The whole-grid modes that draft with a model and were instrumented, and not all-accept."""
+    """The whole-grid modes that draft k tokens with a model and were instrumented, not all-accept.
+
+    Where rounds differ in length, the acceptance of a token says nothing of what they commit.
+    """
     wanted = {(str(e["context"]), e["mode"]): e for e in main_verdict(study.verdict)["verdicts"]}
     found = []
     for (context, name), entry in wanted.items():
         mode = study.modes[name]
-        if mode["drafter"] == "model" and mode["acceptance"] != "all" and entry["cause"]:
+        fits = (mode["drafter"], mode["policy"]) == ("model", "fixed")
+        if fits and mode["acceptance"] != "all" and entry["cause"]:
             found.append(_place(study, context, name, entry["cause"]))
     return found
 

@@ -119,7 +119,8 @@ def _sweep(design: Design) -> str:
 def _break_even(design: Design) -> str:
     if missing := _instrumented(design):
         return missing
-    return "" if _here(design, _drafts) else "no mode of the design drafts with a model"
+    found = _here(design, lambda mode: _drafts(mode) and mode.proposes_k)
+    return "" if found else "no mode of the design drafts k tokens a round with a model"
 
 
 def _memory(design: Design) -> str:
