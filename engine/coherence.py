@@ -144,6 +144,8 @@ def _check_claims(design: Design) -> None:
                 f"{what} is about {claim.quantity}, which the plain mode {against!r} has none of: "
                 "name a mode with a drafter in against"
             )
+        if claim.quantity == "speed":
+            _check_speed(design, what, mode, against)
         if claim.quantity == "formula" and against != design.modes[mode].baseline:
             raise ValueError(
                 f"{what} is about {mode!r} and its baseline: write against: "
@@ -155,3 +157,18 @@ def _check_claims(design: Design) -> None:
             )
         if wanted := misused(asked.claim, design.modes[mode], design.modes[against]):
             raise ValueError(f"{what} needs {wanted}, which {mode!r} against {against!r} is not")
+
+
+def _check_speed(design: Design, what: str, mode: str, against: str) -> None:
+    """R over R says which is faster only if both R are against plain decoding done alike."""
+    own, other = (design.modes[design.modes[name].baseline] for name in (mode, against))
+    if not design.modes[against].speculative and other != own:
+        raise ValueError(
+            f"{what} holds R of {mode!r} against its own baseline: write against: "
+            f"{design.modes[mode].baseline}"
+        )
+    if (own.runtime, own.numerics) != (other.runtime, other.numerics):
+        raise ValueError(
+            f"{what}: {mode!r} and {against!r} have baselines of different runtime or numerics, so "
+            "their R are of different things: name two modes of one runtime"
+        )

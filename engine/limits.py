@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from engine.strict import Share, Strict
 
@@ -55,3 +55,12 @@ class Inference(Strict):
     same_high: Annotated[float, Field(gt=1, lt=10)] = 1.05
     bootstrap_from: Annotated[int, Field(ge=2)] = 8
     student_t_from: Annotated[int, Field(ge=2)] = 4
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Inference:
+        if self.bootstrap_from < self.student_t_from:
+            raise ValueError(
+                f"bootstrap_from ({self.bootstrap_from}) is below student_t_from "
+                f"({self.student_t_from}), under which there is no interval: raise it"
+            )
+        return self

@@ -121,3 +121,44 @@ def test_what_depends_on_the_number_of_tokens_is_compared_at_the_same_number():
     chain = chain_of(("ar", "spec"), new_tokens=32)
     assert {"spec_ratio", "acceptance_median"} <= set(chain["quantity"])
     assert not {"rounds", "target_calls", "spec_median_latency"} & set(chain["quantity"])
+
+
+def test_a_share_is_a_mean_and_a_family_of_none_counts():
+    design = mechanism_design(
+        contexts=[2048], families=FAMILIES[:4], components=None, claims=[],
+        modes={name: modes()[name] for name in ("ar", "spec")},
+    )  # fmt: skip
+    rows, tokens = as_frame(study(design, noise=0.0)), tokens_frame(design)
+    ratios = family_ratios(rows, gates_frame(design), tokens, design)
+    ratios["acceptance"] = [0.0, 0.4, 0.5, 0.7]
+    found = row(judge_chain(rows, ratios, tokens, None, design, PUBLISHED), "acceptance_median")
+    assert (found["value"], found["families"]) == (pytest.approx(0.4), 4)
+    assert 0 <= found["low"] < 0.4 < found["high"] <= 1
+
+
+def test_ranks_of_a_made_up_pair_are_not_held_against_those_of_language():
+    plan = {"contexts": [2048], "acceptance": [0.54], "spread": 0.05, "k": 4, "seed": 1}
+    pair = {
+        "target": {"source": "synthetic", "shape": "qwen2.5-1.5b", "plan": plan},
+        "draft": {"source": "synthetic", "shape": "qwen2.5-0.5b", "plan": plan},
+    }
+    chain = chain_of(("ar", "spec"), models=pair, prompts={"source": "synthetic"})
+    assert not {"rank_within_5", "gap_within_1"} & set(chain["quantity"])
+    assert {"rank_within_5", "gap_within_1"} <= set(usual()["quantity"])
+
+
+def test_times_of_two_machines_are_held_against_nothing():
+    kept = {name: modes()[name] for name in (*_CONTROL, "graph_draft")}
+    design = mechanism_design(
+        contexts=[2048], families=FAMILIES[:4], modes=kept, components=None, claims=[]
+    )
+    rows, tokens = as_frame(study(design, noise=0.0, alter=counted)), tokens_frame(design)
+    ratios = family_ratios(rows, gates_frame(design), tokens, design)
+    held = {"phase_o_latency_saving", "graph_draft_local_speedup"}
+
+    def quantities():
+        return set(judge_chain(rows, ratios, tokens, None, design, PUBLISHED)["quantity"])
+
+    assert held <= quantities()
+    rows.loc[rows["mode"].eq("phase_o"), "device_uuid"] = "another"
+    assert not held & quantities()

@@ -8,11 +8,12 @@ import pytest
 
 from engine.analysis.claims import HELD, NOT_HELD, OPEN, claimed_range, judge_claims, outcome
 from engine.analysis.latency import arrivals, latency
+from engine.analysis.phases import phase_table
 from engine.claims import claims
 from engine.design import DesignError
 from engine.limits import Inference
 from tests.synthetic_report import study_tables
-from tests.synthetic_rows import FAMILIES, small_design
+from tests.synthetic_rows import FAMILIES, failed_cell, small_design
 
 _FOLDED = {"drafter": "model", "k": 4, "round": "folded", "bonus": True, "baseline": "ar"}
 MODES = {
@@ -241,6 +242,78 @@ def test_times_of_two_machines_are_no_ratio():
         none = moved(column, FAMILIES[:4], 0, 1)
         assert (none["outcome"], math.isnan(none["value"])) == (OPEN, True)
         assert none["sentence"].endswith("all families are left out, measured on two machines")
+
+
+@pytest.mark.parametrize(
+    ("claim", "column", "runs"),
+    [("first_plain", "target_prefill_s", [False, True]), ("kept_cache", "verify_s", [True])],
+)
+def test_every_claim_about_times_divides_those_of_one_machine(claim, column, runs):
+    """The block that was measured again on a machine ten times as fast says nothing."""
+    plan = design((claim, *PAIRS[claim]), modes=OTHERS, instrumented=[1, 1])
+    tables = study_tables(plan, ratio=lambda cell: 0.8, spread=0.0, noise=0.0)
+    rows = tables.rows
+    # Twice what the other takes, in every block.
+    own = rows["mode"].eq(PAIRS[claim][0]) & rows["instrumented"].isin(runs)
+    rows.loc[own, column] *= 2.0
+
+    def value():
+        return judge_claims(rows, tables.ratios, tables.gates, plan)["value"].iloc[0]
+
+    before = value()
+    assert 1.4 < before < 2.1
+    rows.loc[own & rows["replicate"].eq(0), column] /= 10.0
+    assert value() < 0.8 * before
+    cell = rows["mode"].eq(PAIRS[claim][0]) & rows["replicate"].eq(0)
+    rows.loc[cell, "boot_id"] = "another"
+    assert value() == pytest.approx(before, rel=0.02)
+
+
+def test_a_cell_that_failed_is_not_called_one_of_another_machine():
+    plan = design(("peer_static_graph", "hf_static", "ar_graph"), modes=OTHERS)
+
+    def alter(row):
+        on_gpu = {**row, "device_uuid": "GPU-1"}
+        if (row["mode"], row["family"]) == ("hf_static", FAMILIES[0]):
+            # Its row names the boot and no card.
+            return failed_cell(row, "out_of_memory", "CUDA out of memory")
+        return on_gpu
+
+    tables = study_tables(plan, ratio=lambda cell: 0.8, alter=alter)
+    (row,) = judge_claims(tables.rows, tables.ratios, tables.gates, plan).to_dict("records")
+    assert (row["families"], row["left_out"]) == (3, 0)
+    assert "two machines" not in row["sentence"]
+
+
+def test_the_formula_is_of_the_blocks_that_have_phases():
+    """alpha / (c + 1) is exact where verification costs a step, and R is of the same block."""
+    plan = design(("formula", "fixed", "ar"), instrumented=[1, 0])
+    tables = study_tables(plan, ratio=lambda cell: 0.7, spread=0.0, noise=0.0)
+    rows = tables.rows
+
+    def value():
+        return judge_claims(rows, tables.ratios, tables.gates, plan)["value"].iloc[0]
+
+    before = value()
+    # The other block's R says nothing of what the instrumented block's rounds cost.
+    slow = rows["mode"].eq("fixed") & rows["replicate"].eq(1)
+    rows.loc[slow, "round_s"] = rows.loc[slow, "round_s"].map(lambda s: [1.5 * x for x in s])
+    assert value() == pytest.approx(before, rel=1e-9)
+    phases = phase_table(rows, plan).query("mode == 'fixed'")
+    said = phases["committed"] / (phases["draft_s"] / phases["step_s"] + 1)
+    logs = phases["log_r"].astype(float) - said.astype(float).map(math.log)
+    assert before == pytest.approx(math.exp(logs.mean()))
+
+
+@pytest.mark.parametrize("against", ["graph", "ar_graph", "ar"])
+def test_r_over_r_is_of_two_modes_with_plain_decoding_alike(against):
+    """R of one runtime over R of another is not which of the two is faster."""
+    if against == "ar":
+        assert design(("adaptive", "adaptive", "ar"), modes=OTHERS)
+        return
+    wanted = "different runtime" if against == "graph" else "write against: ar$"
+    with pytest.raises(DesignError, match=wanted):
+        design(("adaptive", "adaptive", against), modes=OTHERS)
 
 
 def test_a_claim_about_phases_needs_runs_that_time_them():

@@ -303,6 +303,68 @@ def test_graphs_say_what_they_speed_up_and_how_far_the_naive_way_came():
     assert naive[0].whole == pytest.approx(3 * 26 / 8)
 
 
+def test_a_mode_is_found_beside_another_that_is_measured_on_a_part():
+    """As in the designs: graph on the whole grid, its like on the device on a part of it."""
+    whole = {
+        **modes({"families": 4}),
+        "graph": {**modes()["graph"]},
+        "ar_graph": modes()["ar_graph"],
+    }
+    study, _ = mechanism_study(mechanism_design(modes=whole))
+    assert study.modes["graph"]["measured_on"] != study.modes["folded_device"]["measured_on"]
+    assert graph_parts.counterpart(study.modes, "graph") == "folded_device"
+    assert ("graph", "verify") in {(g.mode, g.phase) for g in cuda_graph.gains_of(study)}
+
+
+def test_the_pool_that_is_shown_does_not_depend_on_the_order_of_rows():
+    def some(row):
+        if row["mode"] == "graph_naive":
+            planned = 26 + FAMILIES.index(row["family"])
+            return {**row, "graphs_planned": planned, "graph_pool_bytes": planned << 28}
+        return row
+
+    study = mechanism_study(alter=some)[0]
+    rows = study.tables["rows"]
+    found = [
+        graph_parts.pools(shuffled, study.modes, ["2048"])[-1]
+        for seed in range(3)
+        for shuffled in [rows.sample(frac=1.0, random_state=seed)]
+    ]
+    assert found[0] == found[1] == found[2]
+    # The least share of what was planned, and what those very graphs held.
+    assert (found[0].graphs, found[0].planned, found[0].gib) == (8, 29, 29 / 4)
+
+
+def test_only_memory_is_called_memory():
+    def late(row):
+        return {**row, "status": "timed_out"} if row["mode"] == "graph_naive" else row
+
+    told = said("cuda_graph", mechanism_study(alter=late)[0])
+    assert "with one a position, a cell timed out after 8 of 26" in told
+
+
+def test_claims_that_cannot_be_told_are_shown_beside_r():
+    """All of them of two machines: the figure says so, and draws what was measured."""
+    design = mechanism_design(
+        claims=[{"claim": "peer_static_graph", "mode": "hf_static", "against": "ar_graph"}],
+        modes={
+            **modes({"families": 4}),
+            "hf_static": {"drafter": "none", "runtime": "hf_static", "baseline": "hf_static",
+                          "only": {"families": 4}},
+        },
+    )  # fmt: skip
+
+    def elsewhere(row):
+        return {**row, "boot_id": "another"} if row["mode"] == "hf_static" else row
+
+    study, _ = mechanism_study(design, alter=elsewhere)
+    figure, said_ = DRAWN["sweep"].draw(study)
+    assert "all families are left out, measured on two machines" in said_
+    words = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "The claim" not in words
+    assert "R, log scale" in words
+
+
 def test_a_gain_is_the_ratio_of_the_same_phase():
     """Twice the time a token without graphs, whatever the whole takes."""
 

@@ -243,6 +243,10 @@ def test_rows_of_an_earlier_engine_are_called_so(place, record):
     assert record.label(_NAMES).endswith("measured by an earlier version of the engine")
     most = [name for name in _NAMES if name not in ("ar_graph", "graph")]
     assert record.label(most).endswith("of the engine (all modes but ar_graph, graph)")
+    # A mode without rows is neither of an earlier engine nor of this one.
+    fewer = {**record.measured, "modes": [name for name in _NAMES if name != "ar_graph"]}
+    part = dataclasses.replace(record, measured=fewer)
+    assert part.label(most).endswith("of the engine (all modes but graph)")
 
 
 def test_several_commits_and_days_are_all_named(record):

@@ -137,6 +137,34 @@ def test_ratios_against_every_further_baseline():
     assert np.exp(row["log_r_others"]) == pytest.approx([0.8])
 
 
+def test_a_further_baseline_of_another_machine_is_not_compared():
+    modes = DESIGN.model_dump()["modes"]
+    design = small_design(
+        contexts=[2048],
+        families=["news", "sql"],
+        modes=modes | {"ar_quick": {"drafter": "none", "baseline": "ar_quick"}},
+    )
+    speeds = {"ar": 1.0, "ar_quick": 1.5, "spec": 1.2}
+
+    def against(*replicates):
+        def alter(row):
+            moved = row["mode"] == "ar_quick" and row["replicate"] in replicates
+            return {**row, "boot_id": "another"} if moved else row
+
+        rows = study(design, ratio=lambda cell: speeds[cell.mode], noise=0, alter=alter)
+        return of(ratios_of(rows, design), "sql")["log_r_others"]
+
+    assert np.exp(against(0)) == pytest.approx([0.8])
+    assert np.isnan(against(0, 1)).all()
+
+
+def test_plain_decoding_that_samples_otherwise_is_no_baseline_of_the_mode():
+    modes = DESIGN.model_dump()["modes"]
+    warm = {"drafter": "none", "baseline": "ar_warm", "sampling": {"temperature": 1.0}}
+    design = small_design(contexts=[2048], families=["news"], modes=modes | {"ar_warm": warm})
+    assert of(ratios_of(study(design), design), "news")["others"] == []
+
+
 # --- who is out, and why ------------------------------------------------------------------
 
 

@@ -222,6 +222,8 @@ def test_faster_needs_to_beat_the_fastest_baseline_measured(quick, word):
         assert entry["faster_baseline"] == "ar_quick"
         assert "another AR mode is faster: against ar_quick, R is 0.9" in entry["note"]
         assert "spec is faster than ar, but another AR mode is faster" in entry["sentence"]
+        # It is no question of families.
+        assert entry["families_needed"] is None
 
 
 def test_wrong_tokens_are_counted_and_stay_in_the_timing():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,20 @@ def block_times(rows: pd.DataFrame) -> pd.DataFrame:
         cells[tuple(run[name] for name in CELL)].append(run)
     table = [dict(zip(CELL, key, strict=True)) | _block(cells[key]) for key in sorted(cells)]
     return pd.DataFrame(table, columns=[*CELL, *_MADE])
+
+
+def both_timed(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether two blocks of `block_times` have a time each; None is a block without rows."""
+    return one is not None and other is not None and not one["reason"] and not other["reason"]
+
+
+def comparable(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether the times of two blocks may be divided: both have one, of one boot and one GPU.
+
+    A mode that was measured again elsewhere says nothing about times of those that were not. A
+    mode and its baseline need not be asked: the gate `ordered` holds them to one sitting.
+    """
+    return both_timed(one, other) and one["station"] == other["station"]
 
 
 def _carries_time(rows: pd.DataFrame) -> pd.Series:

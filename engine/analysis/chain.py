@@ -3,12 +3,14 @@
 For each number of config/published.csv that the design measures: ours with its interval over
 families, and whether it held. A published range, or interval, is the band that ours must lie in;
 a bare number has the band that the design calls "the same" around it. Ours is the geometric mean
-over families, where published numbers are medians. Counts have no interval and are compared as they
-are; of a mode that runs by graphs here, which the published one did not, the row says so.
+over families, of shares the mean, where published numbers are medians. Counts have no interval and
+are compared as they are; of a mode that runs by graphs here, which the published one did not, the
+row says so.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from engine import composition
 from engine.analysis import graph_parts
 from engine.analysis.blocks import block_times
 from engine.analysis.claims import HELD, NOT_HELD, OPEN, placed
-from engine.analysis.intervals import headline_interval
+from engine.analysis.intervals import headline_bounds
 from engine.analysis.phases import phase_table
 from engine.analysis.waterfall import family_steps
 from engine.design import Design
@@ -43,7 +45,8 @@ _MODES = ("spec", "relaxed", "oracle", "oracle_bonus", "draft_free")
 class Found:
     """Ours: a ratio or amount by family (`values`, with who passed the gates), or one `count`.
 
-    `shown` turns the mean over families into the number that was published.
+    `shown` turns the mean over families into the number that was published; of a `share` that is
+    counted and not a ratio of times, the mean is arithmetic.
     """
 
     what: str
@@ -51,6 +54,7 @@ class Found:
     gated: frozenset[str] | None = None
     count: float = math.nan
     shown: Callable[[float], float] = float
+    share: bool = False
 
 
 def judge_chain(
@@ -101,6 +105,7 @@ class _Evidence:
         self._phases = phase_table(rows, design)
         self._steps = family_steps(ratios, block_times(rows), design)
         self._gains = graph_parts.family_gains(rows, modes, contexts)
+        self._counterparts = {mode: graph_parts.counterpart(modes, mode) for mode in modes}
         self._pools = graph_parts.pools(rows, modes, contexts)
 
     def find(self, quantity: str, context: str) -> Found | None:
@@ -140,7 +145,7 @@ class _Evidence:
             return None
         # Counts of tokens need no gate: they are the same however long a round took.
         values = dict(zip(here["family"], here["acceptance"].astype(float), strict=True))
-        return Found(f"acceptance of {mode}", values)
+        return Found(f"acceptance of {mode}", values, share=True)
 
     def _rounds_of(self, context: str, mode: str) -> Found | None:
         return self._counted(context, mode, "rounds", f"rounds of {mode}, median over families")
@@ -167,7 +172,8 @@ class _Evidence:
             return None
         parts = here[["verify_s", "repair_s", "draft_s", "control_s"]].astype(float)
         share = (parts["draft_s"] / parts.sum(axis=1)).groupby(here["family"]).mean()
-        return self._by_family(self._of(context, "spec"), share, "drafting's share of spec")
+        found = self._by_family(self._of(context, "spec"), share, "drafting's share of spec")
+        return dataclasses.replace(found, share=True)
 
     def _phase_o_syncs_before(self, context: str) -> Found | None:
         return self._syncs(context, "spec")
@@ -177,7 +183,11 @@ class _Evidence:
 
     def _phase_o_latency_saving(self, context: str) -> Found | None:
         here = self._steps
-        here = here[(here["context"] == context) & (here["after"] == "phase_o")]
+        here = here[
+            (here["context"] == context)
+            & (here["after"] == "phase_o")
+            & ~here["apart"].astype(bool)
+        ]
         if here.empty:
             return None
         left = dict(zip(here["family"], np.exp(-here["log_step"].astype(float)), strict=True))
@@ -258,8 +268,9 @@ class _Evidence:
         )
 
     def _gain(self, context: str, phase: str, mode: str) -> Found | None:
-        gains = self._gains.get((mode, phase, context))
-        if gains is None:
+        gains, other = self._gains.get((mode, phase, context)), self._counterparts.get(mode)
+        here = self.rows[self.rows["context"] == context]
+        if gains is None or graph_parts.of_two_machines(here, mode, other):
             return None
         return Found(f"{mode} against its counterpart", gains.to_dict(), self._gated(context, mode))
 
@@ -268,13 +279,14 @@ class _Evidence:
         return found[0] if found else None
 
     def _traced(self, context: str, column: str, most: float, what: str) -> Found | None:
-        if self.trace is None:
+        # Ranks and gaps of a pair that was made up say nothing about language.
+        if self.trace is None or self._design.models.target.source == "synthetic":
             return None
         here = self.trace[self.trace["context"] == context]
         if here.empty or here[column].isna().all():
             return None
         shares = here[column].le(most).groupby(here["family"]).mean()
-        return Found(f"share of {what}", shares.to_dict())
+        return Found(f"share of {what}", shares.to_dict(), share=True)
 
 
 def _split(quantity: str) -> tuple[str, str]:
@@ -328,19 +340,21 @@ def _estimate(design: Design, found: Found) -> tuple[int, bool, float, float, fl
     """(families, of passed gates alone, value, low, high); a count has no interval."""
     if found.values is None:
         return 0, True, found.count, math.nan, math.nan
-    values = {family: x for family, x in found.values.items() if x > 0}
+    # A share may be 0, a ratio may not.
+    values = {f: x for f, x in found.values.items() if x > 0 or (found.share and x == 0)}
     passed = [f for f in values if found.gated is None or f in found.gated]
     enough = found.gated is None or len(passed) >= design.inference.student_t_from
-    chosen = np.log([values[f] for f in (passed if enough else values)])
+    chosen = np.array([values[f] for f in (passed if enough else values)])
     if not len(chosen):
         return 0, enough, math.nan, math.nan, math.nan
     enough = enough or len(passed) == len(values)
-    interval = headline_interval(chosen, design.inference, design.seed)
-    value = found.shown(math.exp(chosen.mean()))
-    if interval.low is None or interval.high is None:
-        return len(chosen), enough, value, math.nan, math.nan
-    low, high = sorted(map(found.shown, (interval.low, interval.high)))
-    return len(chosen), enough, value, low, high
+    scaled = chosen if found.share else np.log(chosen)
+    low, high = (float(end[0]) for end in
+                 headline_bounds(scaled[None, :], design.inference, design.seed))  # fmt: skip
+    if found.share:
+        return len(chosen), enough, chosen.mean(), max(low, 0.0), min(high, 1.0)
+    value, *ends = (found.shown(math.exp(x)) for x in (scaled.mean(), low, high))
+    return len(chosen), enough, value, *sorted(ends)
 
 
 def _band(design: Design, theirs: Mapping[str, Any], counted: bool) -> tuple[float, float]:

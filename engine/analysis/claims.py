@@ -6,17 +6,19 @@ the claim says, NOT HELD if all of it lies elsewhere, OPEN otherwise.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from engine.analysis.blocks import CELL, block_times
+from engine.analysis.blocks import CELL, block_times, both_timed, comparable
 from engine.analysis.intervals import headline_interval
 from engine.analysis.latency import arrivals
 from engine.analysis.phases import phase_table
+from engine.analysis.speedup import mean
 from engine.claims import Claim, claims
 from engine.design import Design
 from engine.limits import Inference
@@ -24,7 +26,8 @@ from engine.limits import Inference
 HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told"
 COLUMNS = [
     "context", "claim", "mode", "against", "quantity", "what", "value", "low", "high", "bound",
-    "side", "holds_from", "holds_to", "claimed", "families", "gated", "outcome", "sentence",
+    "side", "holds_from", "holds_to", "claimed", "families", "left_out", "gated",
+    "outcome", "sentence",
 ]  # fmt: skip
 _WHAT = {
     "speed": "R of {mode} over that of {against}",
@@ -67,12 +70,14 @@ class _Evidence:
         passed = gates["passed"].astype(bool) | ~gates["applicable"].astype(bool)
         places = [gates["context"].astype(str), gates["family"], gates["mode"]]
         self._passed = passed.groupby(places).all().to_dict()
-        self._arrivals = arrivals(rows)
-        blocks = block_times(rows).set_index(CELL)
-        self._blocks, self._stations = (blocks[name].to_dict() for name in ("block_s", "station"))
-        phases = phase_table(rows, design)
-        places = phases.groupby(["context", "family", "mode"]) if len(phases) else []
-        self._phases = {place: group.mean(numeric_only=True) for place, group in places}
+        self._blocks = {tuple(b[k] for k in CELL): b for b in block_times(rows).to_dict("records")}
+        self._arrivals = {
+            (*place, replicate): figures
+            for replicate, here in rows.groupby("replicate")
+            for place, figures in arrivals(here).items()
+        }
+        phases = phase_table(rows, design).to_dict("records")
+        self._phases = {tuple(p[key] for key in CELL): p for p in phases}
 
     def admitted(self, place: tuple[str, str, str]) -> bool:
         """Whether it passed the gates; a baseline, which has no ratio, is judged alone."""
@@ -90,44 +95,52 @@ class _Evidence:
         return any(self._acceptance.get((context, family, mode)) == 0 for mode in modes)
 
     def token_time(self, own: tuple, other: tuple) -> float:
-        """Each order block its own ratio, as R has it; all modes commit as many tokens."""
-        found = [
-            _log(self._blocks.get((*own, replicate))) - _log(self._blocks.get((*other, replicate)))
-            for replicate in self._together(own, other)
-        ]
-        usable = [x for x in found if math.isfinite(x)]
-        return sum(usable) / len(usable) if usable else math.nan
-
-    def apart(self, own: tuple, other: tuple) -> bool:
-        """Whether no order block has both on one card, or one machine without any.
-
-        A mode that was measured again elsewhere says nothing about times of those that were not.
-        """
-        return not self._together(own, other)
-
-    def _together(self, own: tuple, other: tuple) -> list[int]:
-        places = [
-            [self._stations.get((*place, replicate)) for place in (own, other)]
-            for replicate in range(len(self.design.replicates))
-        ]
-        # What has no rows has no time either.
-        return [r for r, (one, two) in enumerate(places) if one == two or None in (one, two)]
+        """All modes commit as many tokens, so the times of blocks stand in the same ratio."""
+        return self._over_blocks(own, other, self._blocks, "block_s")
 
     def first_token(self, own: tuple, other: tuple) -> float:
-        first = [self._arrivals.get(place, {}).get("first_token_s") for place in (own, other)]
-        return _log(first[0]) - _log(first[1])
+        return self._over_blocks(own, other, self._arrivals, "first_token_s")
 
     def verification(self, own: tuple, other: tuple) -> float:
-        seconds = [self._phases[p]["verify_s"] if p in self._phases else None for p in (own, other)]
-        return _log(seconds[0]) - _log(seconds[1])
+        return self._over_blocks(own, other, self._phases, "verify_s")
 
     def formula(self, own: tuple, _other: tuple) -> float:
-        """R over E / (c + 1): E tokens a round, c what drafting costs in steps of the baseline."""
-        if own not in self._phases:
-            return math.nan
-        at = self._phases[own]
-        said = at["committed"] / (at["draft_s"] / at["step_s"] + 1)
-        return self._log_r.get(own, math.nan) - _log(said)
+        """R over E / (c + 1): E tokens a round, c what drafting costs in steps of the baseline.
+
+        R is that of the same blocks, of which some may have no phases.
+        """
+        blocks = [self._phases.get((*own, r)) for r in self._replicates]
+        return _mean(
+            at["log_r"] - _log(at["committed"] / (at["draft_s"] / at["step_s"] + 1))
+            for at in blocks
+            if at
+        )
+
+    def apart(self, own: tuple, other: tuple) -> bool:
+        """Whether both were timed, but in no order block on one machine."""
+        pairs = [(self._blocks.get((*own, r)), self._blocks.get((*other, r)))
+                 for r in self._replicates]  # fmt: skip
+        return any(itertools.starmap(both_timed, pairs)) and not any(
+            itertools.starmap(comparable, pairs)
+        )
+
+    @property
+    def _replicates(self) -> range:
+        return range(len(self.design.replicates))
+
+    def _over_blocks(
+        self, own: tuple, other: tuple, table: Mapping[tuple, Mapping[str, float]], column: str
+    ) -> float:
+        """Each order block its own ratio, as R has it; those of two machines are left out."""
+        pairs = [((*own, replicate), (*other, replicate)) for replicate in self._replicates]
+        return _mean(
+            _log(table[one][column]) - _log(table[two][column])
+            for one, two in pairs
+            if comparable(self._blocks.get(one), self._blocks.get(two))
+            # Not all blocks were instrumented.
+            and one in table
+            and two in table
+        )
 
     def _plain(self, place: tuple[str, str, str]) -> float:
         return 0.0 if place[2] in self.design.baselines else math.nan
@@ -141,8 +154,6 @@ def _judge(
     found = []
     for family in design.families_of(mode):
         places = (context, family, mode), (context, family, against)
-        if claim.quantity in _TIMED and evidence.apart(*places):
-            continue
         log_ratio = of(*places)
         if math.isfinite(log_ratio):
             found.append((log_ratio, all(map(evidence.admitted, places))))
@@ -172,7 +183,8 @@ def _judge(
         "gated": enough or len(gated) == len(found),
     }
     row["outcome"] = outcome(row)
-    return row | {"sentence": sentence(row, claim, *_left_out(evidence, row))}
+    row["left_out"], reason = _left_out(evidence, row)
+    return row | {"sentence": sentence(row, claim, row["left_out"], reason)}
 
 
 def _left_out(evidence: _Evidence, row: dict[str, Any]) -> tuple[int, str]:
@@ -231,6 +243,10 @@ def sentence(row: dict[str, Any], claim: Claim, left_out: int = 0, reason: str =
         figures = f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
     loose = "" if row["gated"] else ", families that failed a gate included"
     return f"{said}: {row['outcome']} {place}; {row['what']} is {figures}, {count}{loose}"
+
+
+def _mean(log_ratios: Iterable[float]) -> float:
+    return mean(x for x in log_ratios if math.isfinite(x))
 
 
 def _log(value: Any) -> float:

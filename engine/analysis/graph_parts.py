@@ -36,6 +36,10 @@ class Pool:
     ended: str
 
     @property
+    def out_of_memory(self) -> bool:
+        return self.ended == "out of memory"
+
+    @property
     def whole(self) -> float:
         """What all planned graphs would hold, were the others like these."""
         return self.gib * self.planned / self.graphs if self.graphs else math.nan
@@ -73,13 +77,18 @@ def of_two_machines(rows: pd.DataFrame, one: str, other: str) -> bool:
 
 def counterpart(modes: Modes, mode: str) -> str | None:
     """The mode of the design that differs in its runtime alone and keeps rounds on the device."""
-
-    def rest(name: str) -> dict:
-        left_out = ("runtime", "numerics", "baseline", "only")
-        return {key: v for key, v in modes[name].items() if key not in left_out}
-
     alike = [n for n, m in modes.items() if m["drafter"] != "none" and m["runtime"] == "device"]
-    return next((other for other in alike if rest(other) == rest(mode)), None)
+    return next((other for other in alike if same_round(modes[other], modes[mode])), None)
+
+
+def same_round(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two modes draft and judge alike, whatever runs them and wherever they are measured.
+
+    A composition of verdict.json has `measured_on`, that of a design has not.
+    """
+    left_out = ("runtime", "numerics", "baseline", "measured_on")
+    rest = [{k: v for k, v in mode.items() if k not in left_out} for mode in (one, other)]
+    return rest[0] == rest[1]
 
 
 def pools(rows: pd.DataFrame, modes: Modes, contexts: Sequence[str]) -> list[Pool]:
@@ -91,10 +100,13 @@ def pools(rows: pd.DataFrame, modes: Modes, contexts: Sequence[str]) -> list[Poo
             here = rows[(rows["context"] == context) & (rows["mode"] == mode)]
             here = here[here["graphs_planned"].fillna(0).gt(0)]
             if composition["runtime"].startswith("graph") and len(here):
-                # The row that came least far says whether memory was enough for all.
-                row = here.sort_values("graphs_captured").iloc[0]
+                # The row that came least far says whether memory was enough for all; of several
+                # the one that held most, whatever order the rows are in.
+                share = here["graphs_captured"] / here["graphs_planned"]
+                least = here[share.eq(share.min())]
+                row = least.sort_values(["graph_pool_bytes", "family"], ascending=False).iloc[0]
                 ended = "" if row["status"] == "ok" else str(row["status"]).replace("_", " ")
-                held = float(here["graph_pool_bytes"].max()) / _GIB
+                held = float(row["graph_pool_bytes"]) / _GIB
                 counts = (int(row[name]) for name in ("graphs_captured", "graphs_planned"))
                 of_mode.append(Pool(context, mode, held, *counts, ended))
         found += sorted(of_mode, key=lambda pool: (bool(pool.ended), pool.gib))[-1:]

@@ -79,6 +79,8 @@ class Predictor:
     def __init__(self, trace: pd.DataFrame, components: pd.DataFrame, design: Design):
         self.design = design
         self.most = design.components.most if design.components else 0
+        tail = (1 - design.inference.level) / 2
+        self._tails = [tail, 1 - tail]
         self.texts: dict[tuple[str, str], np.ndarray] = {
             key: group.sort_values("position")["matches"].to_numpy()
             for key, group in trace.groupby(["context", "family"], sort=False)
@@ -91,7 +93,8 @@ class Predictor:
     def table(self) -> pd.DataFrame:
         """One row a (context, baseline, round, bonus, k): r, low, high, rounds, families, best.
 
-        R is the geometric mean over the families with a trace, with its 95% interval; `best` is the
+        R is the geometric mean over the families with a trace. Its interval is of the prices, which
+        were measured; the families and their texts are those that they are. `best` is the
         k with the highest R of its form. k goes as far as the components do. The forms are those of
         the design's modes and the two of METHODS section 3.
         """
@@ -127,7 +130,7 @@ class Predictor:
             ]
             return np.mean(logs, axis=0)
 
-        low, high = np.exp(np.quantile(log_r(prices.drawn), [0.025, 0.975]))
+        low, high = np.exp(np.quantile(log_r(prices.drawn), self._tails))
         return {
             "r": float(np.exp(log_r(prices.median))),
             "low": float(low),

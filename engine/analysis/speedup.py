@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from engine.analysis.blocks import CELL, block_times, measured_runs
+from engine.analysis.blocks import CELL, block_times, comparable, measured_runs
 from engine.design import Design
 
 __all__ = ["block_times", "family_ratios"]
@@ -24,8 +24,9 @@ def family_ratios(
     `log_r` is the mean over order blocks of log(T_baseline / T_mode), each block its own ratio;
     above 0 is faster. `admitted` families passed every applicable clause and have a ratio from
     every planned block; the others are listed with their `reason` and `failed_gates`. `others`
-    and `log_r_others` hold the same ratio against every further baseline. Times in seconds,
-    counts from one run (greedy runs are alike; the gate `complete` holds them to it).
+    and `log_r_others` hold the same ratio against every further baseline that samples alike, NaN
+    where no order block has both on one machine. Times in seconds, counts from one run (greedy
+    runs are alike; the gate `complete` holds them to it).
     """
     blocks = {tuple(b[key] for key in CELL): b for b in block_times(rows).to_dict("records")}
     work = _first_runs(rows)
@@ -38,8 +39,12 @@ def family_ratios(
             continue
         ratio = _ratio(blocks, key, mode.baseline, len(design.replicates))
         failed, reason = _why_out(clauses.get(key), ratio.pop("missing"))
-        others = [b for b in design.baselines if b != mode.baseline]
-        against = [_ratio(blocks, key, b, len(design.replicates))["log_r"] for b in others]
+        others = [
+            name
+            for name in design.baselines
+            if name != mode.baseline and design.modes[name].sampling == mode.sampling
+        ]
+        against = [_log_r_apart(blocks, key, b, len(design.replicates)) for b in others]
         table.append(
             dict(zip(("context", "family", "mode"), key, strict=True))
             | {
@@ -90,6 +95,18 @@ def _ratio(blocks: dict, key: tuple[str, str, str], baseline: str, replicates: i
         "draft_prefill_s": mean(b["draft_prefill_s"] for b in own),
         "missing": missing,
     }
+
+
+def _log_r_apart(blocks: dict, key: tuple[str, str, str], baseline: str, replicates: int) -> float:
+    """log R against a baseline that no gate holds to the sitting of the mode."""
+    context, family, mode = key
+    pairs = [
+        [blocks.get((context, family, arm, replicate)) for arm in (baseline, mode)]
+        for replicate in range(replicates)
+    ]
+    return mean(
+        math.log(base["block_s"] / own["block_s"]) for base, own in pairs if comparable(base, own)
+    )
 
 
 def _prefill(block: dict) -> float:

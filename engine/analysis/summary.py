@@ -19,7 +19,8 @@ def context_summary(ratios: pd.DataFrame, design: Design) -> list[dict[str, Any]
 
     One dict each, the figures of an entry of verdict.json; a figure that cannot be said is None
     or NaN. FASTER against its own baseline is withdrawn where the families are not faster than
-    another baseline measured in the design, whose gates are not asked: doubt speaks against it.
+    another baseline that samples alike and was measured on the same machine. Its gates are not
+    asked: doubt speaks against FASTER.
     """
     return [
         _summary(group, str(context), name, design)
@@ -39,7 +40,8 @@ def _summary(group: pd.DataFrame, context: str, mode: str, design: Design) -> di
     needed = families_needed(log_r, word, inference)
     note, rival = "", _faster_baseline(families) if word == FASTER else None
     if rival:
-        word = INCONCLUSIVE
+        # More families would not make the other baseline slower.
+        word, needed = INCONCLUSIVE, None
         note = f"another AR mode is faster: against {rival[0]}, R is {rival[1]:.2f}"
     elif word != NOT_JUDGED and headline.method == "student t":
         note = f"Student t interval: fewer than {inference.bootstrap_from} families are in"

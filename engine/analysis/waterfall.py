@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from engine.analysis.blocks import CELL
+from engine.analysis.blocks import CELL, both_timed, comparable
 from engine.analysis.intervals import headline_bounds
 from engine.analysis.speedup import mean
 from engine.design import Design
@@ -81,8 +81,7 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
     measured on two machines. Each order block gives its own ratio. Only families that both modes
     measured without a fault have a step.
     """
-    blocks = blocks.set_index(CELL)
-    times, stations = (blocks[name].to_dict() for name in ("block_s", "station"))
+    of = {tuple(b[key] for key in CELL): b for b in blocks.to_dict("records")}
     table = []
     for context in map(str, design.contexts):
         chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
@@ -91,13 +90,13 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
             shared = [f for f in design.families_of(before) if f in design.families_of(after)]
             for family in shared:
                 pairs = [
-                    tuple((context, family, mode, r) for mode in (before, after))
+                    tuple(of.get((context, family, mode, r)) for mode in (before, after))
                     for r in range(len(design.replicates))
                 ]
-                pairs = [pair for pair in pairs if all(times.get(x, math.nan) > 0 for x in pair)]
+                pairs = [pair for pair in pairs if both_timed(*pair)]
                 if pairs:
-                    step = mean([math.log(times[one] / times[two]) for one, two in pairs])
-                    apart = any(stations[one] != stations[two] for one, two in pairs)
+                    step = mean(math.log(one["block_s"] / two["block_s"]) for one, two in pairs)
+                    apart = not all(comparable(*pair) for pair in pairs)
                     table.append([context, family, before, after, step, apart])
     return pd.DataFrame(
         table, columns=["context", "family", "before", "after", "log_step", "apart"]

@@ -105,7 +105,8 @@ def message(gains: list[Gain], pools: list[Pool], entries: list[dict]) -> str:
     short = [pool for pool in pools if pool.ended]
     if short:
         worst = max(short, key=lambda pool: pool.planned - pool.graphs)
-        told = f"ith one a position, memory ends after {worst.graphs} of {worst.planned}"
+        reason = "memory ends" if worst.out_of_memory else f"a cell {worst.ended}"
+        told = f"ith one a position, {reason} after {worst.graphs} of {worst.planned}"
         sentence = f"{sentence}; w{told}" if sentence else f"W{told}"
     ratios = [ratio_of(entry) for entry in entries]
     if ratios:
@@ -152,10 +153,10 @@ def _pools(ax: Axes, labels: list[str], _, pools: list[Pool], table: pd.DataFram
         colour, _ = style.mode_look(pool.mode)
         bar = {"edgecolor": style.INK, "linewidth": 0.6}
         ax.barh(y, pool.gib, 0.5, color=colour, alpha=0.75, **bar)
-        if pool.ended and pool.graphs:
+        if pool.out_of_memory and pool.graphs:
             rest = pool.whole - pool.gib
             ax.barh(y, rest, 0.5, left=pool.gib, color="white", hatch="////", **bar)
-    most = max([pool.whole if pool.ended and pool.graphs else pool.gib for pool in pools])
+    most = max([pool.whole if pool.out_of_memory and pool.graphs else pool.gib for pool in pools])
     end = 1.08 * max(most, CARD)
     ax.axvline(CARD, color=style.ALARM, linestyle="--", linewidth=1.4)
     local = published.span_of(table, "graph_local_pool")
@@ -198,7 +199,7 @@ def _of_two_machines(gains: list[Gain], study: Study) -> list[str]:
 
 def _notes(pools: list[Pool], ratios: list[marks.Row], table: pd.DataFrame) -> list[str]:
     notes = []
-    if any(pool.ended for pool in pools):
+    if any(pool.out_of_memory and pool.graphs for pool in pools):
         notes.append("Hatched: what the graphs that were not captured would have taken as well.")
     local = published.span_of(table, "graph_local_pool")
     naive, captured = (

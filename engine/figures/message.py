@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _CLAIMS = {
@@ -106,3 +106,9 @@ def families_of(numbers: Iterable[int]) -> str:
     if found == [1]:
         return "1 family"
     return f"{' to '.join(str(n) for n in dict.fromkeys((found[0], found[-1])))} families"
+
+
+def of_two_machines(steps: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A note of the steps between phases that were timed on two machines, if there are any."""
+    names = dict.fromkeys(f"{s['before']} → {s['after']}" for s in steps if s["apart"] > 0)
+    return [f"Measured on two machines: {joined(list(names))}."] if names else []

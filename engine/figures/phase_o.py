@@ -8,8 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from engine.analysis.graph_parts import same_round
 from engine.figures import marks, published, style
-from engine.figures.message import families_of, joined, lengths
+from engine.figures.message import families_of, joined, lengths, of_two_machines
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Study
 
@@ -52,6 +53,7 @@ def draw(study: Study) -> tuple[Figure, str]:
             *marks.loose(ratios),
             "R: each against the plain decoding of its own runtime. Time saved: over all families "
             "that both modes measured.",
+            *of_two_machines(steps),
             published.note([], []),
         ],
     )
@@ -68,18 +70,13 @@ def draw(study: Study) -> tuple[Figure, str]:
 def control_steps(study: Study) -> list[dict[str, Any]]:
     """Steps that move the loop to the device and change nothing else, with their intervals."""
     steps = study.tables["steps"]
-
-    def rest(mode: str) -> dict[str, Any]:
-        left_out = ("runtime", "numerics", "baseline", "measured_on")
-        return {key: value for key, value in study.modes[mode].items() if key not in left_out}
-
     return [
         step
         for step in steps.to_dict("records")
         if step["before"] in study.modes
         and study.modes[step["before"]]["runtime"] != "device"
         and study.modes[step["after"]]["runtime"] == "device"
-        and rest(step["before"]) == rest(step["after"])
+        and same_round(study.modes[step["before"]], study.modes[step["after"]])
     ]
 
 

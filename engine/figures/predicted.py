@@ -184,7 +184,7 @@ def _handles(shown: list[Curve], compared: pd.DataFrame, level: str) -> list[Art
         colour, dash = _look(curve, place)
         handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=1.5,
                               label=f"predicted: {curve.name}"))  # fmt: skip
-    handles.append(Patch(facecolor=style.QUIET, alpha=0.25, label="its 95% interval"))
+    handles.append(Patch(facecolor=style.QUIET, alpha=0.25, label=f"its {level} interval: costs"))
     handles.append(Line2D([], [], color=style.INK, marker="o", markersize=9, linewidth=0,
                           markerfacecolor="none", label="best k"))  # fmt: skip
     series = _series(compared)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +12,7 @@ from matplotlib.patches import Patch
 
 from engine.figures import marks, ratio_axis, style
 from engine.figures.forest_rows import LABEL_MOST
-from engine.figures.message import families_of, joined, lengths
+from engine.figures.message import families_of, joined, lengths, of_two_machines
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Ratio, Study, main_verdict, qualified
 
@@ -49,7 +48,11 @@ def draw(study: Study) -> tuple[Figure, str]:
         said,
         study.banners,
         _handles() + [marks.interval_handle(study.level)] * _has_interval(panels),
-        [*_notes(panels), *[_STEPS] * bool(steps), *_of_two_machines(study.tables["steps"])],
+        [
+            *_notes(panels),
+            *[_STEPS] * bool(steps),
+            *_apart(study),
+        ],
     )
     limits = ratio_axis.limits([edge for panel in panels.values() for edge in _edges(panel)])
     for ax, ((context, mode), panel) in zip(axes, panels.items(), strict=False):
@@ -110,10 +113,8 @@ def _steps(study: Study) -> dict[str, list[marks.Row]]:
     return {context: found[context] for context in study.contexts if context in found}
 
 
-def _of_two_machines(steps: pd.DataFrame) -> list[str]:
-    apart = steps[steps["apart"] > 0]
-    names = dict.fromkeys(f"{s['before']} → {s['after']}" for s in apart.to_dict("records"))
-    return [f"Measured on two machines: {joined(list(names))}."] if names else []
+def _apart(study: Study) -> list[str]:
+    return of_two_machines(study.tables["steps"].to_dict("records"))
 
 
 def _label(term: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ class Record:
 
     def _which(self, modes: list[str]) -> str:
         """The modes in brackets, or the others if these are fewer; nothing for all of them."""
-        others = [name for name in self.design.modes if name not in modes]
+        others = [name for name in self.measured["modes"] if name not in modes]
         if not others:
             return ""
         if len(modes) <= len(others):
