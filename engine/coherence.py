@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def check_coherence(design: Design) -> None:
     """Raise ValueError for the first thing that cannot be meant."""
+    _check_name(design)
     _check_families(design)
     _check_lengths(design)
     _check_synthetic(design)
@@ -57,6 +58,17 @@ def _check_lengths(design: Design) -> None:
                 f"context {context} counts prompt plus new tokens, so it must exceed "
                 f"new_tokens ({design.new_tokens})"
             )
+
+
+# results/reference/ and reports/reference/ hold what git keeps of finished studies.
+_TAKEN = ("reference",)
+
+
+def _check_name(design: Design) -> None:
+    if design.design in _TAKEN:
+        raise ValueError(
+            f"design {design.design!r} would write where references are kept: choose another name"
+        )
 
 
 def _check_synthetic(design: Design) -> None:

@@ -230,6 +230,16 @@ class Design(Strict):
                 f"mode={mode} replicate={replicate}"
             ) from None
 
+    def refuse_unknown(self, context: str, family: str) -> None:
+        """Raise DesignError if the design has no such prompt; `family` is as file names have it."""
+        known = {"context": [str(c) for c in self.contexts], "family": list(self.family_slugs)}
+        for what, name in (("context", str(context)), ("family", family)):
+            if name not in known[what]:
+                raise DesignError(
+                    f"design {self.design!r} has no {what} {name!r}; it has "
+                    f"{', '.join(known[what])}"
+                )
+
     @property
     def measured_runs(self) -> int:
         return sum(1 for _ in self.planned()) * sum(self.replicates)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
 from engine.cells import Cell
-from engine.preparation.files import read_json, write_json
+from engine.preparation.files import DamagedFile, read_json, write_json
 
 
 def plan_progress(pending: list[int], path: Path) -> None:
@@ -47,7 +46,7 @@ def progress_line(cell: Cell, rows: list[dict[str, Any]], started: float) -> str
 def _plan() -> dict[str, Any] | None:
     try:
         return read_json(os.environ["SPECSCALE_PROGRESS"])
-    except (KeyError, OSError, json.JSONDecodeError):
+    except (KeyError, OSError, DamagedFile):
         return None
 
 

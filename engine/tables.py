@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from engine.measure.rows import write_table
+from engine.preparation.files import DamagedFile
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
@@ -19,7 +20,21 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    return pd.read_parquet(path)
+    """A table. Raises DamagedFile if the file is none, OSError if it cannot be read."""
+    try:
+        return pd.read_parquet(path)
+    except (pa.ArrowException, OSError) as error:
+        if is_of_the_system(error):
+            raise
+        raise DamagedFile(path) from None
+
+
+def is_of_the_system(error: Exception) -> bool:
+    """Whether a file could not be read, rather than decoded.
+
+    pyarrow calls a page that it cannot decode an OSError as well, without kind or number.
+    """
+    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)
 
 
 def _typed(kind: pa.DataType) -> pa.DataType | None:

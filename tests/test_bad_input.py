@@ -4,12 +4,15 @@ import errno
 import json
 import shutil
 
+import pandas as pd
 import pytest
 
 from engine import __main__ as cli
 from engine.design import load_design, parse_design
 from engine.preparation import checks
+from engine.preparation.files import DamagedFile, read_json
 from engine.strict import DesignError
+from engine.tables import read_frame, write_frame
 from tests.workspace import ROOT, Workspace
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,6 +36,11 @@ def default_design(**changes):
         ({"device": "tpu"}, ["'device'", "'cpu'", "'cuda'"]),
         ({"design": "../up"}, ["'design'", "../up"]),
         ({"design": ""}, ["'design'"]),
+        ({"design": "reference"}, ["'reference'", "choose another name"]),
+        (
+            {"inference": {"bootstrap_from": 3, "student_t_from": 4}},
+            ["bootstrap_from (3)", "student_t_from (4)"],
+        ),
         ({"families": ["news", "news"]}, ["'families'", "twice"]),
         ({"families": ["../up"]}, ["../up"]),
         ({"contexts": [16]}, ["16", "new_tokens"]),
@@ -257,6 +265,91 @@ def test_a_full_disk_below_the_project_is_named(monkeypatch, tmp_path):
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert f"the disk is full, probably under {tmp_path / 'results'};" in str(stopped.value)
+
+
+def test_a_full_disk_that_an_argument_names_is_found(monkeypatch, tmp_path):
+    """Results of another machine are unpacked anywhere, on any disk."""
+    (tmp_path / "small").mkdir()
+    words = ["engine", "unpack-reference", "a.json", str(tmp_path / "small" / "x")]
+    monkeypatch.setattr(cli.sys, "argv", words)
+    room = {"small": 0}
+    monkeypatch.setattr(
+        cli.shutil,
+        "disk_usage",
+        lambda folder: type("Usage", (), {"free": room.get(folder.name, 10**9)}),
+    )
+    assert cli._fullest() == tmp_path / "small"
+
+
+_DESIGN = ["--design", "config/config.yaml"]
+_FIGURE = ["--published", "config/published.csv", "--svg", "f.svg", "--png", "f.png",
+           "--output", "f.json"]  # fmt: skip
+_PROMPT = ["--models", "m.json", "--output", "p.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["build-prompt", *_DESIGN, *_PROMPT, "--context", "256", "--family", "nope"],
+         "no family 'nope'; it has news, "),
+        (["build-prompt", *_DESIGN, *_PROMPT, "--context", "nope", "--family", "news"],
+         "no context 'nope'; it has 256, "),
+        (["build-prompt", *_DESIGN, *_PROMPT, "--context", "a\nb", "--family", "news"],
+         "no context 'a"),
+        (["climb-rung", *_DESIGN, *_PROMPT, "--prompt", "p.json", "--rung", "nope"],
+         "no rung 'nope'; the ladder has environment, plain"),
+        (["time-components", *_DESIGN, *_PROMPT, "--prompt", "p.json", "--context", "256",
+          "--family", "news", "--mode", "spec"], "no components of 'spec'"),
+        (["plot-reference", "--figure", "nope", "--reference", "faster", *_FIGURE],
+         "no figure 'nope'; there is chain"),
+        (["plot-reference", "--figure", "waterfall", "--reference", "faster", *_FIGURE],
+         "'waterfall' is not lent"),
+        (["plot-reference", "--figure", "chain", "--reference", "nothere.json", *_FIGURE],
+         "there is no reference nothere.json; name a record"),
+        (["unpack-reference", "nothere.json", "folder"], "there is no reference nothere.json"),
+        (["freeze-design", *_DESIGN, "--output", "f.json", "--overrides", "nope"],
+         "write a JSON list of texts"),
+        (["freeze-design", *_DESIGN, "--output", "f.json", "--overrides", "[1]"],
+         "write a JSON list of texts"),
+        (["check-designed", *_DESIGN, "--rows", "r", "--trace", "t", "--output", "d"],
+         "has a pair that nobody designed"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_one_sentence_and_writes_nothing(monkeypatch, tmp_path, words, said):
+    record = str(ROOT / "results" / "reference" / "faster.json")
+    words = [record if word == "faster" else word for word in words]
+    words = [str(ROOT / word) if word.startswith("config/") else word for word in words]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.sys, "argv", ["engine", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert said in str(stopped.value)
+    assert len(str(stopped.value).splitlines()) == 1
+    assert "unexpected" not in str(stopped.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ['{"a": ', "", "\0", "[" * 100_000])
+def test_a_damaged_file_between_rules_is_named(tmp_path, text):
+    path = tmp_path / "models.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedFile, match=r"models.json is damaged: delete it"):
+        read_json(path)
+
+
+def test_a_damaged_table_is_named_wherever_the_damage_is(tmp_path):
+    path = tmp_path / "chain.parquet"
+    write_frame(pd.DataFrame({"text": [str(n) for n in range(5000)]}), path)
+    whole = path.read_bytes()
+    # Cut short; a page that cannot be decoded; nothing of a table.
+    turned = bytes(byte ^ 0xA5 for byte in whole[4:2000])
+    for damaged in (whole[:-10], whole[:4] + turned + whole[2000:], b"", b"PAR1" * 3):
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=r"chain.parquet is damaged: delete it"):
+            read_frame(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_frame(path)
 
 
 def assert_refused(workspace, words, *arguments):

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from random_models import FAMILIES, random_decoder
 
 from engine.decoding.runtimes import eager
 from engine.measure.peak import peak_read_bandwidth
+from tests.random_models import FAMILIES, random_decoder
 
 
 @pytest.mark.parametrize("family", FAMILIES)

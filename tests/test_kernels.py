@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_models import FAMILIES, random_decoder
 
 from engine.kernels.step import FusedStep, Ports, TwinStep
+from tests.random_models import FAMILIES, random_decoder
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 

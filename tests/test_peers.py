@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from random_models import random_decoder
 
 from engine.decoding import acceptance
 from engine.decoding.drafters.model import Drafter
@@ -20,6 +19,7 @@ from engine.measure.rows import to_table
 from engine.models.fetching import fetch
 from engine.strict import DesignError
 from tests.checkpoints import tiny_pair
+from tests.random_models import random_decoder
 from tests.workspace import ROOT, tiny_design
 
 CPU, PROMPT, BUDGET = torch.device("cpu"), 40, 24

@@ -172,6 +172,18 @@ def test_overrides_and_changes_are_shown(page):
     assert "2026-01-05T08:00:00+00:00" in page.text
 
 
+@pytest.mark.parametrize(("day", "late"), [("2026-01-01", False), ("2026-03-01", True)])
+def test_a_design_that_was_frozen_after_the_first_cell_is_told(tmp_path, day, late):
+    """Who deletes the record and runs again gets another: not what was frozen."""
+    tables = study_tables(
+        small_design(contexts=[256], families=FAMILIES[:4]),
+        frozen={"frozen_at": f"{day}T08:00:00+00:00", "frozen_sha256": "e" * 64, "changes": []},
+    )
+    text = " ".join(Page(write_report(tables, tmp_path)).text.split())
+    assert ("before the first cell ran" in text) != late
+    assert ("an earlier record is lost" in text) == late
+
+
 def test_token_outcomes_are_shown(page):
     section = page.source[page.source.index('id="tokens"') : page.source.index('id="missing"')]
     assert "near tie" in section

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.analysis.blocks import measured_runs
-from engine.analysis.speedup import block_times, family_ratios
+from engine.analysis.blocks import block_times, measured_runs
+from engine.analysis.speedup import family_ratios
 from tests.synthetic_judgements import gates_frame, tokens_frame
 from tests.synthetic_rows import STEP_S, as_frame, failed_cell, small_design, study
 
@@ -156,6 +156,20 @@ def test_a_further_baseline_of_another_machine_is_not_compared():
 
     assert np.exp(against(0)) == pytest.approx([0.8])
     assert np.isnan(against(0, 1)).all()
+
+
+def test_times_of_two_machines_make_no_ratio():
+    """The gates reject them too, but what is said of all families rests on ratios."""
+
+    def alter(row):
+        moved = (row["mode"], row["family"], row["replicate"]) == ("ar", "sql", 1)
+        return {**row, "device_uuid": "another"} if moved else row
+
+    row = of(ratios_of(study(DESIGN, ratio=2.0, noise=0, alter=alter)), "sql")
+    assert row["blocks"] == 1
+    assert row["r"] == pytest.approx(2.0)
+    assert not row["admitted"]
+    assert "r1: ar and spec were measured on two machines" in row["reason"]
 
 
 def test_plain_decoding_that_samples_otherwise_is_no_baseline_of_the_mode():

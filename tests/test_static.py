@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from random_models import random_decoder
 from tiny_models import tiny_decoder
 
 from engine.decoding.static import StaticRound
 from engine.models.synthetic import Plan, hard_norm, synthetic_decoder
+from tests.random_models import random_decoder
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 PROMPT, BUDGET = 40, 32

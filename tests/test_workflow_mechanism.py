@@ -131,6 +131,19 @@ def test_the_ladder_is_climbed_in_order(mechanism):
     assert order == ["environment", "plain", "rollback", "tokens", "pair"]
 
 
+def test_the_ladder_holds_the_tokens_of_peers_too(tmp_path):
+    peer = {"runtime": "hf", "baseline": "hf_generate"}
+    modes = {
+        "ar": {"drafter": "none", **_EAGER},
+        "spec": {**_SPEC, "round": "repair"},
+        "hf_generate": {"drafter": "none", **peer},
+        "hf_assisted": {**_FOLDED, **peer},
+    }
+    workspace = Workspace(tmp_path, contexts=[512], replicates=[1], modes=modes)
+    printed = workspace.snakemake("smoke")
+    assert "spec, hf_assisted gives the baseline's" in printed.stdout + printed.stderr
+
+
 def test_the_first_broken_rung_stops_the_ladder(tmp_path):
     """Planted fault: a cache that forgets to trim."""
     workspace = Workspace(tmp_path, contexts=[512], replicates=[1])

@@ -53,8 +53,7 @@ def both_timed(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -
 def comparable(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
     """Whether the times of two blocks may be divided: both have one, of one boot and one GPU.
 
-    A mode that was measured again elsewhere says nothing about times of those that were not. A
-    mode and its baseline need not be asked: the gate `ordered` holds them to one sitting.
+    A mode that was measured again elsewhere says nothing about times of those that were not.
     """
     return both_timed(one, other) and one["station"] == other["station"]
 

@@ -316,7 +316,8 @@ def _row(design: Design, context: str, theirs: Mapping[str, Any], found: Found) 
         if found.values is None:
             outcome = HELD if band[0] <= value <= band[1] else NOT_HELD
     else:
-        outcome = placed(low, high, band)
+        # The gates protect this word as they protect a verdict.
+        outcome = placed(low, high, band) if gated else OPEN
     row = {
         "design": design.design,
         "context": context,

@@ -1,7 +1,8 @@
 """Whether what another source says held here: a ratio over families, its interval, and a word.
 
-The words follow the interval alone, so no outcome makes them false: HELD if all of it lies where
-the claim says, NOT HELD if all of it lies elsewhere, OPEN otherwise.
+The words follow the interval of families that passed the gates, so no outcome makes them false:
+HELD if all of it lies where the claim says, NOT HELD if all of it lies elsewhere, OPEN otherwise.
+Where too few passed, the figures of all are told, and the word is OPEN.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def _judge(
         "families": len(chosen),
         "gated": enough or len(gated) == len(found),
     }
-    row["outcome"] = outcome(row)
+    row["outcome"] = outcome(row) if row["gated"] else OPEN
     row["left_out"], reason = _left_out(evidence, row)
     return row | {"sentence": sentence(row, claim, row["left_out"], reason)}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engine.analysis.blocks import CELL, block_times
+from engine.analysis.blocks import CELL, block_times, comparable
 from engine.analysis.walk import full_rounds
 from engine.design import Design
 from engine.modes import Mode
@@ -44,7 +44,7 @@ def phase_table(rows: pd.DataFrame, design: Design) -> pd.DataFrame:
             continue
         mode = design.modes[cell.mode]
         baseline = blocks.get((key[0], key[1], mode.baseline, key[3]))
-        if mode.speculative and baseline and not baseline["reason"] and not blocks[key]["reason"]:
+        if mode.speculative and comparable(baseline, blocks[key]):
             identity = dict(zip(CELL, key, strict=True))
             table.append(
                 identity | _round(cells[key], blocks[key], baseline, design.new_tokens, mode)

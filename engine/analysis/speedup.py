@@ -10,8 +10,6 @@ import pandas as pd
 from engine.analysis.blocks import CELL, block_times, comparable, measured_runs
 from engine.design import Design
 
-__all__ = ["block_times", "family_ratios"]
-
 _COUNTS = ["proposed", "judged", "accepted", "rounds", "target_calls", "draft_calls", "repairs"]
 _LISTS = ["proposed_by_position", "judged_by_position", "accepted_by_position"]
 
@@ -73,6 +71,8 @@ def _ratio(blocks: dict, key: tuple[str, str, str], baseline: str, replicates: i
             for arm, block in zip((baseline, mode), arms, strict=True)
             if block is None or block["reason"]
         ]
+        if not faults and not comparable(*arms):
+            faults = [f"r{replicate}: {baseline} and {mode} were measured on two machines"]
         missing += faults
         by_replicate.append(math.nan if faults else arms[0]["block_s"] / arms[1]["block_s"])
         if not faults:

@@ -23,7 +23,7 @@ from engine.commands.options import (
     say,
 )
 from engine.composition import ROOT
-from engine.design import load_design
+from engine.design import DesignError, load_design
 from engine.preparation.files import read_json, write_json
 
 
@@ -130,7 +130,10 @@ def check_designed(
     from engine.analysis.designed import compare_designed, sentence
     from engine.tables import read_frame, write_frame
 
-    table = compare_designed(load_design(design), read_frame(rows), read_frame(trace))
+    plan = load_design(design)
+    if plan.models.target.source != "synthetic":
+        raise DesignError(f"design {plan.design!r} has a pair that nobody designed: models.target")
+    table = compare_designed(plan, read_frame(rows), read_frame(trace))
     write_frame(table, output)
     say(f"synthetic pair: {sentence(table)}")
 
@@ -213,6 +216,8 @@ def predict_speedup(
 
     plan = load_design(design)
     places = plan.component_places()
+    if not places:
+        raise DesignError(f"design {plan.design!r} times no components, so nothing is predicted")
     parts = pd.concat([read_frame(ROOT / plan.component_path(*place)) for place in places])
     predictor = Predictor(read_frame(trace), parts, plan)
     compared = predictor.beside(read_json(verdict)["verdicts"])

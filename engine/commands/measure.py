@@ -19,7 +19,7 @@ from engine.commands.options import (
     restored,
     say,
 )
-from engine.design import load_design
+from engine.design import DesignError, load_design
 from engine.preparation.files import read_json
 
 
@@ -88,6 +88,12 @@ def time_components(
     from engine.tables import write_frame
 
     plan = load_design(design)
+    plan.refuse_unknown(context, family)
+    if plan.components is None or mode not in plan.baselines:
+        raise DesignError(
+            f"design {plan.design!r} times no components of {mode!r}: name a plain mode of a "
+            "design with components"
+        )
     fetched = restored(plan, read_json(models))
     table = time_components(plan, context, family, mode, fetched, read_json(prompt))
     write_frame(table, output)

@@ -22,7 +22,7 @@ from engine.commands.options import (
     say,
 )
 from engine.composition import ROOT
-from engine.design import load_design
+from engine.design import DesignError, load_design
 from engine.preparation.files import read_json, write_json
 
 
@@ -35,7 +35,13 @@ def freeze_design(
     """Record the design before the first cell; later changes are appended to --output."""
     from engine.preparation.freeze import freeze
 
-    freeze(load_design(design), json.loads(overrides), output)
+    try:
+        given = json.loads(overrides)
+    except ValueError:
+        given = None
+    if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
+        raise DesignError(f"--overrides {overrides}: write a JSON list of texts, each key=value")
+    freeze(load_design(design), given, output)
 
 
 @app.command()
@@ -72,6 +78,7 @@ def build_prompt(
     from engine.prompts import PromptBuilder, read_sources, synthetic_prompt
 
     plan = load_design(design)
+    plan.refuse_unknown(context, family)
     if plan.prompts.source == "synthetic":
         write_json(synthetic_prompt(plan, context, plan.family_slugs[family]), output)
         return
@@ -107,6 +114,8 @@ def climb_rung(
     from engine.measure.workflow_life import end_with_workflow
     from engine.preparation.checks import check_device
 
+    if rung not in RUNGS:
+        raise DesignError(f"there is no rung {rung!r}; the ladder has {', '.join(RUNGS)}")
     plan = load_design(design)
     check_device(plan)
     end_with_workflow()

@@ -9,6 +9,8 @@ import typer
 
 from engine.commands.options import Output, PublishedFile, app, say
 from engine.composition import ROOT
+from engine.design import DesignError
+from engine.figures.catalogue import named
 from engine.preparation.files import write_json
 
 
@@ -54,5 +56,7 @@ def plot_reference(
     from engine.references.pages import draw_lent
     from engine.references.record import read_record
 
+    if not named(figure).lent:
+        raise DesignError(f"figure {figure!r} is not lent: it reads tables that no record holds")
     record = read_record(reference)
     write_json(draw_lent(figure, record, pd.read_csv(published), svg, png), output)

@@ -26,7 +26,8 @@ def trace_acceptance(
     left out. Each dict holds
     context, family, position (new tokens before it), token, draft_token, rank (of the draft's
     token in the target's logits, 1 is best), gap (logits below the target's best), entropy (nats,
-    of the target), and matches (draft tokens in a row that equal the reference from here on).
+    of the target), matches (draft tokens in a row that equal the reference from here on), and
+    device: where it was traced.
     """
     torch.set_num_threads(design.cpu_threads)
     device, dtype = torch.device(design.device), getattr(torch, design.dtype)
@@ -45,7 +46,8 @@ def trace_acceptance(
             rows = [
                 _forced(model, ids, len(tokens), design.prefill_chunk) for model in (target, draft)
             ]
-            yield from _positions(place, tokens, *rows)
+            for found in _positions(place, tokens, *rows):
+                yield found | {"device": design.device}
 
 
 def _forced(model, ids: torch.Tensor, count: int, chunk: int) -> torch.Tensor:

@@ -98,6 +98,8 @@ class Bench:
             voice=voice,
             policy=policy,
         )
+        # Peers build their models and graph runtimes capture here, as in a timed cell.
+        runtime.prepare(generation, mode["k"])
         return decode(generation, mode["round"], mode["k"])
 
     def drafting(self, vocabulary: int | None):

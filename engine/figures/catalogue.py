@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine import composition
-from engine.design import Design
+from engine.design import Design, DesignError
 from engine.modes import Mode
 
 
@@ -39,7 +39,9 @@ def lacking(design: Design) -> list[tuple[Entry, str]]:
 
 
 def named(name: str) -> Entry:
-    """The entry of this name; KeyError if there is none."""
+    """The entry of this name; DesignError if there is none."""
+    if name not in _BY_NAME:
+        raise DesignError(f"there is no figure {name!r}; there is {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
 
 

@@ -61,7 +61,8 @@ def _unlike(told: pd.DataFrame) -> list[str]:
 
 def _row(told: dict[str, Any]) -> marks.Row:
     mode = told["quantity"].removesuffix("_ratio")
-    ends = None if np.isnan(told["low"]) else (told["low"], told["high"])
+    # As of a verdict: no interval is drawn where families failed the gates.
+    ends = (told["low"], told["high"]) if told["gated"] and not np.isnan(told["low"]) else None
     ratio = Ratio(told["value"], ends, int(told["families"]), bool(told["gated"]))
     bounds = (told["published_low"], told["published_high"])
     low, high = (None if np.isnan(end) else end for end in bounds)

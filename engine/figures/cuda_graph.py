@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import graph_parts
+from engine.analysis.chain import CARD_GIB
 from engine.analysis.graph_parts import Pool, family_gains
 from engine.figures import marks, published, ratio_axis, style
-from engine.figures.memory import CARD
 from engine.figures.message import families_of, joined, lengths, span
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Study, qualified, ratio_of
@@ -157,8 +157,8 @@ def _pools(ax: Axes, labels: list[str], _, pools: list[Pool], table: pd.DataFram
             rest = pool.whole - pool.gib
             ax.barh(y, rest, 0.5, left=pool.gib, color="white", hatch="////", **bar)
     most = max([pool.whole if pool.out_of_memory and pool.graphs else pool.gib for pool in pools])
-    end = 1.08 * max(most, CARD)
-    ax.axvline(CARD, color=style.ALARM, linestyle="--", linewidth=1.4)
+    end = 1.08 * max(most, CARD_GIB)
+    ax.axvline(CARD_GIB, color=style.ALARM, linestyle="--", linewidth=1.4)
     local = published.span_of(table, "graph_local_pool")
     naive = published.lookup(table, "graph_naive_pool_extrapolated", "")
     if local:

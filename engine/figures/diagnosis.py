@@ -56,7 +56,7 @@ def draw(study: Study) -> tuple[Figure, str]:
         said,
         study.banners,
         [*handles, bar, published_handle()],
-        [published.note([], [])],
+        [*_traced_elsewhere(trace, study), published.note([], [])],
     )
     counted = families_of(curve.families for curve in ranks)
     theirs = [
@@ -108,6 +108,13 @@ def message(ranks: list[Curve], gaps: list[Curve]) -> str:
         f"{near}% of the draft's tokens are among the target's best {RANK}, "
         f"{close}% within {GAP:g} logit of its best"
     )
+
+
+def _traced_elsewhere(trace: pd.DataFrame, study: Study) -> list[str]:
+    """A note if the trace was made where the design did not run: others round otherwise."""
+    devices = set(trace["device"]) if "device" in trace else set()
+    apart = sorted(devices - {study.verdict["settings"]["device"]})
+    return [f"The trace was made on another device ({', '.join(apart)})."] if apart else []
 
 
 def _panel(

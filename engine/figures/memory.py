@@ -11,13 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from engine.analysis.chain import CARD_GIB
 from engine.figures import marks, style
 from engine.figures.message import lengths, span
 from engine.figures.sheet import Grid, Space, lay_out
 from engine.figures.study import NothingToShow, Study
 
 _ROW, _ABOVE, _BELOW = 0.3, 0.26, 0.5
-CARD = 8.0  # GiB of the published study's card
 _GIB = 2.0**30
 
 
@@ -54,11 +54,11 @@ def draw(study: Study) -> tuple[Figure, str]:
     per_context = {c: [h for h in held if h.context == c] for c in contexts}
     most = max(max(h.whole, h.peak) for h in held)
     # Far from the card, its line would leave the bars no room to be told apart.
-    end = 1.12 * max(most, CARD if most > CARD / 3 else 0)
-    if end > CARD:
+    end = 1.12 * max(most, CARD_GIB if most > CARD_GIB / 3 else 0)
+    if end > CARD_GIB:
         handles.append(Line2D([], [], color=style.ALARM, linestyle="--", label="an 8 GB card"))
     notes = ["The most held at once counts working memory, and on a CPU the process itself."]
-    if end <= CARD:
+    if end <= CARD_GIB:
         notes.append("8 →: what an 8 GB card holds lies beyond the axis.")
     figure, axes = lay_out(
         Grid(1, left, style.TALL_IN - left - 0.16, 0),
@@ -108,7 +108,7 @@ def message(held: list[Held]) -> str:
     ends = [_size(end(two.whole for _, two in pairs)) for end in (min, max)]
     sizes = "-".join(dict.fromkeys(ends))
     sentence = f"Two models and their caches take {sizes} GiB, {more} times what one takes"
-    above = [two.whole > CARD for _, two in pairs]
+    above = [two.whole > CARD_GIB for _, two in pairs]
     if all(above):
         return f"{sentence}: more than an 8 GB card has"
     return sentence if any(above) else f"{sentence}: within an 8 GB card"
@@ -137,8 +137,8 @@ def _panel(ax: Axes, here: list[Held], end: float) -> None:
         ax.barh(y, h.caches, 0.5, left=h.weights, color="white", hatch="////", **edge)
         if h.peak:
             ax.plot([h.peak], [y], "|", color=style.INK, markersize=13, markeredgewidth=1.6)
-    if end > CARD:
-        ax.axvline(CARD, color=style.ALARM, linestyle="--", linewidth=1.4)
+    if end > CARD_GIB:
+        ax.axvline(CARD_GIB, color=style.ALARM, linestyle="--", linewidth=1.4)
     else:
         ax.text(0.995, 0.5, "8 →", transform=ax.transAxes, color=style.ALARM, ha="right",
                 va="center", size=style.LABEL_PT, weight="bold")  # fmt: skip

@@ -36,16 +36,18 @@ def draw(study: Study) -> tuple[Figure, str]:
         if measured:
             panels.append((f"R, {lengths([context])}", measured, None))
         here = claims[claims["context"].astype(str) == context]
-        if len(here):
+        # Where no claim has a ratio, what the sentences say is all there is.
+        if here["families"].any():
             told = [_row(claim) for claim in here.to_dict("records")]
             panels.append((f"Claims, {lengths([context])}", told, here))
     rows = [row for _, panel, _ in panels for row in panel]
     left = marks.left_of(rows)
     bare = [dataclasses.replace(row, beside=()) for row in rows]
     handles = marks.row_handles(bare, study.level)
-    if claims["claimed"].notna().any():
+    if claims.loc[claims["families"] > 0, "claimed"].notna().any():
         handles.append(marks.published_handle("the other source's own number"))
-    handles.append(Patch(facecolor=_BAND, label="where the claim puts the ratio"))
+    if claims["families"].any():
+        handles.append(Patch(facecolor=_BAND, label="where the claim puts the ratio"))
     figure, axes = lay_out(
         Grid(1, left, style.TALL_IN - left - 0.1, 0),
         [Space(_ABOVE, marks.height(panel), _BELOW) for _, panel, _ in panels],
@@ -84,7 +86,8 @@ def _row(claim: dict[str, Any]) -> marks.Row:
     """A claim as a row of the forest; its colour is that of the mode that it is about."""
     ratio = None
     if claim["families"]:
-        ends = None if np.isnan(claim["low"]) else (claim["low"], claim["high"])
+        known = claim["gated"] and not np.isnan(claim["low"])
+        ends = (claim["low"], claim["high"]) if known else None
         ratio = Ratio(claim["value"], ends, int(claim["families"]), bool(claim["gated"]))
     beside = () if np.isnan(claim["claimed"]) else (Published(claim["claimed"], None, None),)
     label = style.printable(claim["claim"], claim["claim"], LABEL_MOST)

@@ -20,5 +20,16 @@ def write_json(data: Any, path: str | Path) -> None:
         partial.unlink(missing_ok=True)
 
 
+class DamagedFile(ValueError):
+    """A file between rules cannot be read; the text names it and says what to do."""
+
+    def __init__(self, path: str | Path):
+        super().__init__(f"{path} is damaged: delete it, and the workflow makes it again")
+
+
 def read_json(path: str | Path) -> Any:
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """What a JSON file holds. Raises DamagedFile if it is none, OSError if it cannot be read."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise DamagedFile(path) from None

@@ -17,7 +17,8 @@ from engine.analysis.divergence import distinct_outputs
 from engine.analysis.tokens import compare_tokens
 from engine.design import Cell, Design
 from engine.measure.rows import SCHEMA, RowsError
-from engine.references.record import ReferenceFault
+from engine.references.found import refuse_other_outcomes
+from engine.tables import is_of_the_system
 
 _HASHED = re.compile(r"[0-9a-f]{16}")
 
@@ -67,7 +68,9 @@ def _refuse_damaged(path: Path) -> None:
     """The reader renames such a file, for a workflow to measure it again; here nothing would."""
     try:
         pq.ParquetFile(path).read()
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
+        if is_of_the_system(error):
+            raise
         raise RowsError(f"{path} cannot be read ({str(error).splitlines()[0]})") from None
 
 
@@ -80,7 +83,7 @@ def outcomes_of(rows: pd.DataFrame, design: Design, table: pd.DataFrame | None) 
     outputs = {key: found[0] for key, found in distinct_outputs(rows).items() if found}
     tokens = compare_tokens(rows, outputs, design)
     if table is not None:
-        _refuse_stale(table, tokens)
+        refuse_other_outcomes(table, tokens)
     open_ = tokens["outcome"].eq("failed") & tokens["exact"]
     tokens.loc[open_, "text"] += "; the certificates of the finished study would say why"
     tokens.loc[open_, "outcome"] = "missing"
@@ -93,20 +96,6 @@ def outcomes_of(rows: pd.DataFrame, design: Design, table: pd.DataFrame | None) 
         return frame[keys].apply(tuple, axis=1).isin(here)
 
     return pd.concat([table[of_rows(table)], tokens[~of_rows(tokens)]], ignore_index=True)
-
-
-def _refuse_stale(table: pd.DataFrame, seen: pd.DataFrame) -> None:
-    """A difference shows in the rows alone, so a table that knows of none is of other rows."""
-    seen = seen[seen["exact"] & seen["outcome"].eq("failed")]
-    both = table.merge(seen, on=["context", "family", "mode"], suffixes=("", "_seen"))
-    wrong = both[both["outcome"].eq("equal")]
-    if len(wrong):
-        at = wrong.iloc[0]
-        raise ReferenceFault(
-            f"tokens.parquet calls {at['mode']} equal at {at['context']} {at['family']}, and the "
-            "timing rows differ: it was made of other rows; run the workflow to its end there, or "
-            "remove tokens.parquet"
-        )
 
 
 def _without_machine(rows: pa.Table) -> pa.Table:

@@ -19,12 +19,14 @@ import pyarrow.parquet as pq
 from engine.analysis.provenance import provenance
 from engine.design import Design, parse_design
 from engine.measure.rows import SCHEMA
-from engine.preparation.files import read_json, write_json
+from engine.preparation.files import DamagedFile, read_json, write_json
 from engine.references.blocks import Blocks, outcomes_of, whole_blocks
+from engine.references.found import refuse_other_rows, refuse_other_text
 from engine.references.history import commit_of, version_at
 from engine.references.pages import draw_all
 from engine.references.record import (
     FOLDER,
+    FOUND,
     REPORTS,
     Record,
     ReferenceFault,
@@ -36,9 +38,7 @@ from engine.strict import DesignError
 from engine.tables import read_frame
 
 # Bytes of all references together: every clone carries them.
-ROWS_MOST, REPORTS_MOST = 5_000_000, 10_000_000
-# Tables of the workflow that rows alone do not give.
-_FOUND = ("trace", "predicted", "compared")
+ROWS_MOST, REPORTS_MOST = 5_000_000, 16_000_000
 _DURATIONS = ("round_s", "token_arrival_s")
 
 
@@ -53,9 +53,13 @@ def publish(
     """
     record = _frozen(folder)
     design = record["design"]
-    own = [root / FOLDER / f"{design.design}.{end}" for end in ("parquet", "json")]
+    beside = root / FOLDER
+    found = {name: table for name in FOUND if (table := _frame(folder, name)) is not None}
+    ends = ("parquet", "json", *(f"{name}.parquet" for name in found))
+    own = [beside / f"{design.design}.{end}" for end in ends]
     own.append(root / REPORTS / design.design)
-    if not force and (there := [path for path in own if path.exists()]):
+    old = [path for path in beside.glob(f"{design.design}.*") if path.is_file()]
+    if not force and (there := [*old, *(path for path in own[-1:] if path.exists())]):
         raise ReferenceFault(
             f"{there[0].relative_to(root)} is there already; add --force to replace what it holds"
         )
@@ -71,26 +75,31 @@ def publish(
             "timing folder there, or measure it"
         )
     table = _committed(blocks.rows, commit, root)
-    with _beside(root / FOLDER) as scratch:
+    with _beside(beside) as scratch:
         rows = as_rows(table)
         files = [scratch / path.name for path in own]
         _write_rows(table, files[0])
+        for name, path in zip(found, files[2:-1], strict=True):
+            shutil.copyfile(folder / f"{name}.parquet", path)
         # Before the minute that the analysis takes; the record's few bytes are counted below.
-        _refuse_beyond(root / FOLDER, files[:1], own[:2], ROWS_MOST)
-        tokens = outcomes_of(rows, design, _frame(folder, "tokens"))
+        _refuse_beyond(beside, [*files[:1], *files[2:-1]], old, ROWS_MOST)
+        tokens = outcomes_of(rows, design, found.pop("tokens", None))
+        refuse_other_text(found.get("trace"), rows, design)
         made = _record(record, blocks, rows, tokens, files, root)
-        found = {name: t for name in _FOUND if (t := _frame(folder, name)) is not None}
         done = analyse(made, rows, pd.read_csv(published), tokens, found)
+        refuse_other_rows(found.get("compared"), done.study.verdict)
         kept = {name: _plain(done.study.tables[name]) for name in ("steps", "chain")}
-        draw_all(done, files[2])
-        sealed = file_sha256(files[2] / "verdict.json")
+        draw_all(done, files[-1])
+        sealed = file_sha256(files[-1] / "verdict.json")
         made = dataclasses.replace(made, tables=kept, verdict_sha256=sealed)
         write_json(as_json(made), files[1])
-        _refuse_beyond(root / FOLDER, files[:2], own[:2], ROWS_MOST)
-        _refuse_beyond(root / REPORTS, files[2:], own[2:], REPORTS_MOST)
+        _refuse_beyond(beside, files[:-1], old, ROWS_MOST)
+        _refuse_beyond(root / REPORTS, files[-1:], own[-1:], REPORTS_MOST)
         sizes = [_size(path) for path in files]
         for source, target in zip(files, own, strict=True):
             _put(source, target)
+        for path in set(old) - set(own):
+            path.unlink()
     wrote = zip(own, sizes, strict=True)
     return [
         done.label,
@@ -112,7 +121,7 @@ def _frozen(folder: Path) -> dict[str, Any]:
             f"{folder} holds neither frozen.json nor design.json: name the results/DESIGN folder "
             "of a study"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+    except (DamagedFile, KeyError, TypeError, RecursionError):
         raise ReferenceFault(f"the design in {folder} is damaged: copy it once more") from None
     except DesignError as error:
         raise ReferenceFault(f"this version does not understand {folder}'s design: {error}") from (
@@ -156,6 +165,7 @@ def _record(
         synthetic=design.synthetic or bool(rows["synthetic"].any()),
         rows_sha256=file_sha256(files[0]),
         verdict_sha256="",
+        found_sha256={path.name.split(".")[1]: file_sha256(path) for path in files[2:-1]},
         published_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -163,27 +173,30 @@ def _record(
 def _committed(table: pa.Table, name: str | None, root: Path) -> pa.Table:
     """The rows with the commit that measured them, where they could not say it themselves.
 
-    A tree with changes that were committed only afterwards, or elsewhere, could not: the hash of
-    its measurement core says whether it was that commit's.
+    Rows that say a commit without changes keep it. A tree with changes that were committed only
+    afterwards, or elsewhere, could not: the hash of its measurement core says whether it was that
+    commit's.
     """
-    commits, changed = (table.column(n).to_pylist() for n in ("git_commit", "dirty"))
-    said = {c for c, other in zip(commits, changed, strict=True) if c and not other}
     if name is None:
         return table
-    if said:
+    columns = ("git_commit", "dirty", "engine_sha256")
+    commits, changed, engines = (table.column(n).to_pylist() for n in columns)
+    silent = [not c or bool(other) for c, other in zip(commits, changed, strict=True)]
+    if not any(silent):
         raise ReferenceFault(
-            f"the rows say that commit {sorted(said)[0][:7]} measured them; leave out --commit"
+            f"the rows say that commit {min(commits)[:7]} measured them; leave out --commit"
         )
-    engines = sorted(set(table.column("engine_sha256").to_pylist()))
-    if len(engines) > 1:
+    theirs = {engine for engine, mute in zip(engines, silent, strict=True) if mute}
+    if len(theirs) > 1:
         raise ReferenceFault(
             "the rows were measured by several versions of the engine; leave out --commit"
         )
-    full = commit_of(name, engines[0], root)
-    for column, value in (("git_commit", full), ("dirty", False)):
+    full = commit_of(name, theirs.pop(), root)
+    for column, said, value in (("git_commit", commits, full), ("dirty", changed, False)):
         index = SCHEMA.get_field_index(column)
-        values = pa.array([value] * table.num_rows, SCHEMA.field(index).type)
-        table = table.set_column(index, SCHEMA.field(index), values)
+        values = [value if mute else old for old, mute in zip(said, silent, strict=True)]
+        array = pa.array(values, SCHEMA.field(index).type)
+        table = table.set_column(index, SCHEMA.field(index), array)
     return table
 
 
@@ -240,7 +253,7 @@ def _frame(folder: Path, name: str) -> pd.DataFrame | None:
     path = folder / f"{name}.parquet"
     try:
         return read_frame(path) if path.is_file() else None
-    except pa.ArrowException:
+    except DamagedFile:
         raise ReferenceFault(f"{path} is damaged: copy it once more, or remove it") from None
 
 

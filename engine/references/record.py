@@ -20,7 +20,10 @@ from engine.strict import DesignError
 
 FOLDER = Path("results/reference")
 REPORTS = Path("reports/reference")
-FORMAT = 3
+FORMAT = 4
+# Tables of the workflow that rows alone do not give; of those that a study has, a copy lies beside
+# its rows, so that it can be published again.
+FOUND = ("tokens", "trace", "predicted", "compared")
 
 
 class ReferenceFault(ValueError):
@@ -35,8 +38,8 @@ class Record:
     number of whole order blocks, of planned ones, and the names of those left out; `outcomes` the
     correctness gate by mode, context and family, which only the machine with the model could judge.
     `tables` are the steps from phase to phase and the published chain, as they were judged then.
-    The file ends with a hash of what it says, and names those of the rows and of the verdict: what
-    others draw as true was not changed by hand.
+    The file ends with a hash of what it says, and names those of the rows, of the verdict and of
+    the tables beside (`found_sha256`): what others draw as true was not changed by hand.
     """
 
     path: Path
@@ -49,11 +52,15 @@ class Record:
     synthetic: bool
     rows_sha256: str
     verdict_sha256: str
+    found_sha256: Mapping[str, str]
     published_at: str
 
     @cached_property
     def rows_path(self) -> Path:
         return self.path.with_suffix(".parquet")
+
+    def found_path(self, name: str) -> Path:
+        return self.path.with_suffix(f".{name}.parquet")
 
     @cached_property
     def filled(self) -> Design:
@@ -110,6 +117,8 @@ def records(root: Path) -> tuple[list[Record], list[str]]:
 def read_record(path: Path) -> Record:
     """The record in a JSON file; ReferenceFault if it is none that this version understands."""
     again = "publish it again (python -m engine publish-reference) or remove it"
+    if not path.is_file():
+        raise ReferenceFault(f"there is no reference {path}; name a record, {FOLDER}/DESIGN.json")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
@@ -137,7 +146,7 @@ def read_record(path: Path) -> Record:
 
 _KEPT = (
     "measured", "blocks", "frozen", "outcomes", "tables", "synthetic", "rows_sha256",
-    "verdict_sha256", "published_at",
+    "verdict_sha256", "found_sha256", "published_at",
 )  # fmt: skip
 
 

@@ -49,14 +49,19 @@ def read_reference(record: Record) -> pd.DataFrame:
 
 def as_rows(table: pa.Table) -> pd.DataFrame:
     """Timing rows as the analysis reads them, whatever version of the schema they were of."""
+    rows = as_table(table).to_pandas()
+    return whole_runs(rows, [name for name in policies() if by_the_clock(name)])
+
+
+def as_table(table: pa.Table) -> pa.Table:
+    """The rows in the columns of today; of one that their version did not know, nulls."""
     columns = [
         table.column(field.name).cast(field.type)
         if field.name in table.schema.names
         else pa.nulls(table.num_rows, field.type)
         for field in SCHEMA
     ]
-    rows = pa.table(columns, names=SCHEMA.names).to_pandas()
-    return whole_runs(rows, [name for name in policies() if by_the_clock(name)])
+    return pa.table(columns, names=SCHEMA.names).replace_schema_metadata(SCHEMA.metadata)
 
 
 def older_modes(rows: pd.DataFrame, design: Design) -> list[str]:

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from engine.analysis.blocks import CELL
 from engine.preparation.files import write_json
-from engine.references.record import Record, ReferenceFault, as_json
+from engine.references.record import Record, ReferenceFault, as_json, file_sha256
+from engine.references.study import as_table
 
 
 def unpack(record: Record, folder: Path) -> int:
-    """Write the timing files of a reference below `folder`, and its design; return how many.
+    """Write the timing files of a reference below `folder`, its tables and its design.
 
-    `publish` makes the same reference of them. Rows that replace some of these files keep their own
-    commit and device, and the record names both. Raises ReferenceFault if the folder holds
-    something already.
+    Returns how many timing files there are. `publish` makes the same reference of them. Rows that
+    replace some keep their own commit and device, and the record names both; tables that the new
+    rows contradict are refused by `publish`. Raises ReferenceFault if the folder holds something
+    already, or if a table beside the reference is not the one that was published.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReferenceFault(f"{folder} is there already; name a folder that is not, or is empty")
-    table = pq.read_table(record.rows_path)
+    for name, published in record.found_sha256.items():
+        path = record.found_path(name)
+        if not path.is_file() or file_sha256(path) != published:
+            raise ReferenceFault(
+                f"{path} is not the table that was published with {record.path.name}: restore "
+                "both files together"
+            )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # All of it or nothing, should the disk be full or the process end.
+    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder.parent) as scratch:
+        made = Path(scratch) / "study"
+        count = _write(record, made)
+        made.replace(folder)
+    return count
+
+
+def _write(record: Record, folder: Path) -> int:
+    table = as_table(pq.read_table(record.rows_path))
     cells = table.select(CELL).to_pandas().groupby(CELL, sort=False).indices
     for (context, family, mode, replicate), rows in cells.items():
         path = folder / f"timing/{context}/{family}/{mode}/r{replicate}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table.take(rows), path)
-    # Last, and what makes it a study's folder.
+    for name in record.found_sha256:
+        shutil.copyfile(record.found_path(name), folder / f"{name}.parquet")
     write_json({**record.frozen, "design": as_json(record)["design"]}, folder / "frozen.json")
     return len(cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def render(
         families_out=absences.families_out(verdict),
         failed_cells=absences.failed_cells(verdict),
         changes=verdict["changes_after_freeze"],
+        frozen_late=_frozen_late(verdict["provenance"]),
         chains=[chain for chain in chains if chain.rows],
         published=comparison.listing(published),
         published_setting=SETTING,
@@ -110,3 +112,12 @@ def _data_uri(path: str | Path) -> str:
     kind = {".svg": "svg+xml", ".png": "png"}[Path(path).suffix]
     coded = base64.b64encode(Path(path).read_bytes()).decode("ascii")
     return f"data:image/{kind};base64,{coded}"
+
+
+def _frozen_late(provenance: dict[str, Any]) -> bool:
+    """Whether the record of the design is younger than the rows: it was lost and made again."""
+    times = [provenance[name] for name in ("frozen_at", "measured_from")]
+    if not all(times):
+        return False
+    frozen, measured = map(datetime.fromisoformat, times)
+    return frozen > measured

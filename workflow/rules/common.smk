@@ -118,6 +118,18 @@ def get_ranking(vocabulary):
     return [f"{draft.path}/{composition.RANKING}"]
 
 
+def get_decoding_core(*files):
+    """Code that decides tokens, with files of the evidence that is made of them, untimed."""
+    modes = [DESIGN.modes[name] for name in DESIGN.baselines]
+    parts = {
+        path
+        for mode in modes
+        for path in composition.mode_files(mode.drafter, mode.runtime, mode.policy)
+    }
+    decoding = [*composition.core_files(), *sorted(parts)]
+    return [*get_files(*files), *(str(path.relative_to(ROOT)) for path in decoding)]
+
+
 def get_cell_ranking(wildcards):
     return get_ranking(DESIGN.modes[wildcards.mode].draft_vocabulary)
 

@@ -29,7 +29,7 @@ rule trace_acceptance:
         prompts=get_prompt_files(),
         models=f"{RESULTS}/models.json",
         reference=f"{RESULTS}/reference.parquet",
-        code=get_files("evidence/agreement.py"),
+        code=get_decoding_core("evidence/agreement.py"),
         ranking=get_ranking(DESIGN.draft_vocabulary),
     output:
         trace=f"{RESULTS}/trace.parquet",

@@ -88,7 +88,7 @@ rule decode_reference:
         prompts=get_prompt_files(),
         models=f"{RESULTS}/models.json",
         found=f"{RESULTS}/inputs.json",
-        code=get_files("evidence/reference.py"),
+        code=get_decoding_core("evidence/reference.py"),
     output:
         reference=f"{RESULTS}/reference.parquet",
     log:
