@@ -209,8 +209,7 @@ def test_steps_from_phase_to_phase():
     }
     design = small_design(contexts=[2048], modes=modes)
     rows = as_frame(study(design, ratio=lambda cell: speed[cell.mode], noise=0))
-    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
-    steps = family_steps(ratios, block_times(rows), design)
+    steps = family_steps(block_times(rows), design)
     means = over_families(steps, ["log_step"], ["context", "before", "after"], design)
     found = {(r.before, r.after): math.exp(r.mean) for r in means.itertuples()}
     assert found == {
@@ -259,8 +258,7 @@ def test_a_step_stays_in_its_runtime_unless_that_is_what_it_changes():
         device="cuda", dtype="bfloat16", contexts=[2048], families=FAMILIES[:1], modes=modes
     )
     rows = as_frame(study(design, noise=0))
-    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
-    steps = family_steps(ratios, block_times(rows), design)
+    steps = family_steps(block_times(rows), design)
     assert list(zip(steps["before"], steps["after"], strict=True)) == [
         ("spec", "phase_o"),
         ("phase_o", "spec_folded"),

@@ -103,7 +103,7 @@ class _Evidence:
         modes = {name: mode.composition() for name, mode in design.modes.items()}
         contexts = [str(context) for context in design.contexts]
         self._phases = phase_table(rows, design)
-        self._steps = family_steps(ratios, block_times(rows), design)
+        self._steps = family_steps(block_times(rows), design)
         self._gains = graph_parts.family_gains(rows, modes, contexts)
         self._counterparts = {mode: graph_parts.counterpart(modes, mode) for mode in modes}
         self._pools = graph_parts.pools(rows, modes, contexts)

@@ -23,7 +23,7 @@ def explain(
     gated = phases.groupby(["context", "mode"])["gated"].all()
     terms = over_families(family_terms(phases), [*TERMS, "log_r"], ["context", "mode"], design)
     terms["gated"] = [bool(gated[key]) for key in zip(terms["context"], terms["mode"], strict=True)]
-    of_families = family_steps(ratios, block_times(rows), design)
+    of_families = family_steps(block_times(rows), design)
     places = ["context", "before", "after"]
     steps = over_families(of_families, ["log_step"], places, design)
     steps["apart"] = of_families.groupby(places, sort=False)["apart"].sum().to_numpy(dtype=int)

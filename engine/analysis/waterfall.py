@@ -74,7 +74,7 @@ def over_families(
     return pd.DataFrame(summary, columns=[*keys, "term", "mean", "low", "high", "families"])
 
 
-def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> pd.DataFrame:
+def family_steps(blocks: pd.DataFrame, design: Design) -> pd.DataFrame:
     """log(T_before / T_after) of each family between phases that were measured: see `_steps`.
 
     Columns: context, family, before, after, log_step, and apart: whether a block's two phases were
@@ -82,10 +82,11 @@ def family_steps(ratios: pd.DataFrame, blocks: pd.DataFrame, design: Design) -> 
     measured without a fault have a step.
     """
     of = {tuple(b[key] for key in CELL): b for b in blocks.to_dict("records")}
+    timed = {(context, mode) for (context, _, mode, _), b in of.items() if not b["reason"]}
     table = []
     for context in map(str, design.contexts):
         chain = [m for m in CHAIN if m in design.modes and context in design.contexts_of(m)]
-        chain = [m for m in chain if _measured(ratios, context, m)]
+        chain = [m for m in chain if (context, m) in timed]
         for before, after in _steps(chain, design):
             shared = [f for f in design.families_of(before) if f in design.families_of(after)]
             for family in shared:
@@ -113,8 +114,3 @@ def _steps(chain: Sequence[str], design: Design) -> Iterator[tuple[str, str]]:
             ):
                 yield before, after
                 break
-
-
-def _measured(ratios: pd.DataFrame, context: str, mode: str) -> bool:
-    here = ratios[(ratios["context"] == context) & (ratios["mode"] == mode)]
-    return bool(here["log_r"].notna().any())
