@@ -24,10 +24,11 @@ def main() -> None:
             where = f"at {error.filename}" if error.filename else f"probably under {_fullest()}"
             sys.exit(f"error: the disk is full, {where}; free some space and run again")
         what = f"use {error.filename}" if error.filename else f"read or write in {Path.cwd()}"
-        sys.exit(f"error: cannot {what}: {_one_line(error.strerror or error)}")
+        why = str(error.strerror or error).strip().splitlines()[0]
+        sys.exit(f"error: cannot {what}: {why}")
     except Exception as error:
         if type(error).__module__.startswith("engine."):
-            sys.exit(f"error: {_one_line(error)}")
+            sys.exit(f"error: {error}")
         if os.environ.get("SPECSCALE_DEBUG"):
             raise
         first = (str(error).splitlines() or [""])[0]
@@ -37,17 +38,13 @@ def main() -> None:
         )
 
 
-def _one_line(said: object) -> str:
-    """A message may quote what a user typed, or another library's, line breaks and all."""
-    return " ".join(str(said).split())
-
-
 def _fullest() -> Path:
     """Where there is least room: a failed write does not say its file, a folder may be a disk."""
-    named = [Path(word) for word in sys.argv[1:] if os.sep in word]
     folders = [Path(name) for name in (".", "results", "reports", "logs")]
-    folders += [parent for path in named for parent in (path, *path.parents)]
-    there = {folder.resolve() for folder in folders if folder.is_dir()}
+    for word in sys.argv[1:]:
+        if os.sep in word:
+            folders.append(next((path for path in Path(word).parents if path.is_dir()), Path()))
+    there = dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir())
     return min(there, key=lambda folder: shutil.disk_usage(folder).free)
 
 

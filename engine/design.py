@@ -226,8 +226,8 @@ class Design(Strict):
             return _cells_by_key(self.to_json())[key]
         except KeyError:
             raise DesignError(
-                f"design {self.design!r} has no cell context={context} family={family} "
-                f"mode={mode} replicate={replicate}"
+                f"design {self.design!r} has no cell context={context!r} family={family!r} "
+                f"mode={mode!r} replicate={replicate}"
             ) from None
 
     def refuse_unknown(self, context: str, family: str) -> None:

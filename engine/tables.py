@@ -34,6 +34,8 @@ def is_of_the_system(error: Exception) -> bool:
 
     pyarrow calls a page that it cannot decode an OSError as well, without kind or number.
     """
+    if isinstance(error, MemoryError):
+        return True
     return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)
 
 

@@ -269,6 +269,18 @@ def test_every_claim_about_times_divides_those_of_one_machine(claim, column, run
     assert value() == pytest.approx(before, rel=0.02)
 
 
+def test_only_blocks_that_the_claim_reads_are_asked_for_their_machine():
+    """Phases of block 0 alone, which two machines measured; block 1 has nothing to say of them."""
+    plan = design(("kept_cache", *PAIRS["kept_cache"]), modes=OTHERS, instrumented=[1, 0])
+    tables = study_tables(plan, ratio=lambda cell: 0.8)
+    # The mode's own baseline moved with it.
+    cell = tables.rows["mode"].isin(["fixed", "ar"]) & tables.rows["replicate"].eq(0)
+    rows = tables.rows.assign(boot_id=tables.rows["boot_id"].where(~cell, "another"))
+    (row,) = judge_claims(rows, tables.ratios, tables.gates, plan).to_dict("records")
+    assert (row["families"], row["left_out"]) == (0, 4)
+    assert row["sentence"].endswith("all families are left out, measured on two machines")
+
+
 def test_a_cell_that_failed_is_not_called_one_of_another_machine():
     plan = design(("peer_static_graph", "hf_static", "ar_graph"), modes=OTHERS)
 

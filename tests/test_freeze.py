@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.design import load_design, parse_design
-from engine.preparation.freeze import FreezeFault, change_lines, freeze
+from engine.preparation.freeze import FreezeFault, change_lines, freeze, read_freeze
 from tests.workspace import ROOT
 
 
@@ -37,6 +37,18 @@ def test_a_nested_change_is_named_by_its_path(tmp_path):
     (line,) = change_lines(record)
     assert "gates.drift changed from 0.03 to 0.5" in line
     assert record["overrides"] == ["gates=..."]
+
+
+@pytest.mark.parametrize(
+    "said", [b"\xff\xfe\x00", b"[" * 100_000, b"[]", b"{}", b'{"design": 1, "changes": []}']
+)
+def test_a_record_of_another_shape_is_as_damaged(tmp_path, said):
+    path = tmp_path / "frozen.json"
+    path.write_bytes(said)
+    for read in (lambda: freeze(design(), [], path), lambda: read_freeze(path)):
+        with pytest.raises(FreezeFault, match="restore it, or delete it together with"):
+            read()
+    assert path.read_bytes() == said
 
 
 def test_a_damaged_record_is_not_silently_begun_afresh(tmp_path):

@@ -189,6 +189,48 @@ def test_a_mode_whose_rounds_differ_is_held_to_what_it_proposed():
     assert "and commits 1.5 tokens" in said
 
 
+def test_where_all_is_accepted_there_is_nothing_to_gain():
+    """Whatever the round's form: a repair round commits the first token as well."""
+    shape = {"drafter": "model", "k": 4, "baseline": "ar", "policy": "confidence", "threshold": 0.5}
+    modes = {
+        "ar": {"drafter": "none", "baseline": "ar"},
+        "plain": {**shape, "round": "repair"},
+        "bonus": {**shape, "round": "folded", "bonus": True},
+    }
+    design = small_design(contexts=[2048], new_tokens=64, instrumented=[1, 1], modes=modes)
+    rows = as_frame(study(design, noise=0))
+
+    def counted(mode, **counts):
+        for name, value in counts.items():
+            rows[name] = [
+                value if at == mode else old
+                for at, old in zip(rows["mode"], rows[name], strict=True)
+            ]
+
+    counted("plain", proposed=64, rounds=16, proposed_by_position=[16] * 4)
+    counted("bonus", proposed=52, rounds=11, proposed_by_position=[11] * 4)
+    phases = phase_table(rows, design)
+    committed = phases["committed"].astype(float).to_numpy()
+    assert phases["most"].astype(float).to_numpy() == pytest.approx(committed)
+    # Ten rounds of four, half of which pass, and 34 that find nothing to propose.
+    counted("plain", proposed=40, rounds=44, proposed_by_position=[10] * 4)
+    most = phase_table(rows, design).set_index("mode").loc["plain", "most"]
+    assert most.unique() == pytest.approx([74 / 44])
+
+
+def test_a_cost_that_no_family_has_is_not_named():
+    design, rows = planted({**COSTS, "repair_s": 0.0})
+    phases = phase_table(rows, design)
+    # What the best one gains differs so much that nothing is told apart from it.
+    phases["draft_s"] = phases["draft_s"] * phases["family"].map(
+        dict(zip(FAMILIES, 10.0 ** np.linspace(-4, 1, len(FAMILIES)), strict=True))
+    )
+    ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+    found = causes(speaking(phases, ratios, design), design)["2048", "spec"]
+    assert len(found["named"]) > 1
+    assert "repair" not in found["named"]
+
+
 def test_costs_that_cannot_be_told_apart_are_named_together():
     costs = {"draft_s": 0.2, "verify_s": 0.04, "repair_s": 0.2, "control_s": 0.001}
     design, rows = planted(costs)

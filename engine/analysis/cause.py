@@ -93,7 +93,9 @@ def _named(gains: pd.DataFrame, design: Design) -> tuple[list[str], bool]:
     behind = -gains[list(IDEALS)].sub(gains[best], axis=0).drop(columns=best)
     table = over_families(behind.assign(all=""), behind.columns, ["all"], design)
     low = table.set_index("term")["low"]
-    alike = [term for term in means.index if term in low.index and low[term] <= 0]
+    # A cost that no family has is none, however little the best one tells.
+    there = [term for term in means.index if term in low.index and gains[term].max() > 0]
+    alike = [term for term in there if low[term] <= 0]
     return [best, *alike], bool(low.notna().all())
 
 

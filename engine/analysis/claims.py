@@ -117,10 +117,17 @@ class _Evidence:
             if at
         )
 
-    def apart(self, own: tuple, other: tuple) -> bool:
+    def apart(self, quantity: str, own: tuple, other: tuple) -> bool:
         """Whether both were timed, but in no order block on one machine."""
-        pairs = [(self._blocks.get((*own, r)), self._blocks.get((*other, r)))
-                 for r in self._replicates]  # fmt: skip
+        table = {"first_token": self._arrivals, "verification": self._phases}.get(
+            quantity, self._blocks
+        )
+        keys = [((*own, replicate), (*other, replicate)) for replicate in self._replicates]
+        pairs = [
+            (self._blocks.get(one), self._blocks.get(two))
+            for one, two in keys
+            if one in table and two in table
+        ]
         return any(itertools.starmap(both_timed, pairs)) and not any(
             itertools.starmap(comparable, pairs)
         )
@@ -198,7 +205,8 @@ def _left_out(evidence: _Evidence, row: dict[str, Any]) -> tuple[int, str]:
         barren = [evidence.accepts_nothing(*own[:2], own[2], other[2]) for own, other in places]
         return sum(barren), "where nothing was accepted"
     if row["quantity"] in _TIMED:
-        return sum(evidence.apart(*pair) for pair in places), "measured on two machines"
+        apart = [evidence.apart(row["quantity"], *pair) for pair in places]
+        return sum(apart), "measured on two machines"
     return 0, ""
 
 

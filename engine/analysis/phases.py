@@ -81,10 +81,16 @@ _COLUMNS = [
 def _most(run: dict[str, Any], tokens: int, mode: Mode) -> float:
     if mode.proposes_k:
         return tokens / full_rounds(tokens, mode.k, mode.round, mode.bonus)
-    rounds = int(run["rounds"])
-    # The first token comes of the prompt, and no round commits less than it did.
-    passed = (int(run["proposed"]) + rounds * mode.bonus) / max(tokens - 1, 1)
-    return tokens / rounds * max(passed, 1.0)
+    rounds, proposed = int(run["rounds"]), int(run["proposed"])
+    if mode.bonus:
+        # A repair round that ends the text has none.
+        passed = proposed + rounds - (mode.round == "repair")
+    else:
+        # A round without a proposal commits a token all the same.
+        passed = proposed + rounds - sum(run["proposed_by_position"][:1])
+    # Repair rounds commit the first token as well, which else comes of the prompt.
+    by_rounds = tokens if mode.round == "repair" else max(tokens - 1, 1)
+    return tokens / rounds * max(passed / by_rounds, 1.0)
 
 
 def _round(

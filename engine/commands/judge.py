@@ -96,11 +96,11 @@ def estimate_speedup(
     """Paired ratios, intervals and the verdict."""
     from engine.analysis.speedup import family_ratios
     from engine.analysis.verdict import build_verdict
-    from engine.preparation.freeze import change_lines
+    from engine.preparation.freeze import change_lines, read_freeze
     from engine.tables import read_frame, write_frame
 
     plan, collected = load_design(design), read_frame(rows)
-    judged, compared, record = read_frame(gates), read_frame(tokens), read_json(frozen)
+    judged, compared, record = read_frame(gates), read_frame(tokens), read_freeze(frozen)
     record["changes"] = change_lines(record)
     table = family_ratios(collected, judged, compared, plan)
     write_frame(table, ratios)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.design import Design
-from engine.preparation.files import write_json
+from engine.preparation.files import DamagedFile, read_json, write_json
 
 
 class FreezeFault(ValueError):
@@ -24,12 +24,7 @@ def freeze(design: Design, overrides: list[str], path: Path) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     resolved = json.loads(design.to_json())
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
-        raise FreezeFault(
-            f"{path} is damaged, so changes since the freeze cannot be told: restore it, or delete "
-            f"it together with {path.parent / 'timing'} to start the study afresh"
-        ) from None
+        record = read_freeze(path)
     except FileNotFoundError:
         record = {
             "frozen_at": now,
@@ -44,6 +39,20 @@ def freeze(design: Design, overrides: list[str], path: Path) -> dict[str, Any]:
     record |= {"design": resolved, "sha256": design.sha256, "overrides": overrides}
     write_json(record, path)
     return record
+
+
+def read_freeze(path: Path) -> dict[str, Any]:
+    """The record; raises FreezeFault if it is damaged, and OSError if it cannot be read."""
+    try:
+        record = read_json(path)
+        if isinstance(record["design"], dict) and isinstance(record["changes"], list):
+            return record
+    except (DamagedFile, KeyError, TypeError):
+        pass
+    raise FreezeFault(
+        f"{path} is damaged, so changes since the freeze cannot be told: restore it, or delete "
+        f"it together with {path.parent / 'timing'} to start the study afresh"
+    )
 
 
 def change_lines(record: dict[str, Any]) -> list[str]:

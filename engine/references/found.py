@@ -62,6 +62,6 @@ def refuse_other_outcomes(table: pd.DataFrame, seen: pd.DataFrame) -> None:
 
 def _stale(name: str, how: str) -> ReferenceFault:
     return ReferenceFault(
-        f"{name}.parquet {how}: it was made of other rows; run the workflow to its end there, or "
-        f"remove {name}.parquet"
+        f"{name}.parquet {how}: it was made of other rows, or by another version; run the workflow "
+        f"to its end there, or remove {name}.parquet"
     )

@@ -30,11 +30,11 @@ def commit_of(name: str, engine_sha256: str, root: Path) -> str:
     """
     commit = _git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
     if commit is None:
-        raise ReferenceFault(f"--commit {name}: this repository has no such commit")
+        raise ReferenceFault(f"--commit {name!r}: this repository has no such commit")
     full = commit.decode().strip()
     if core_at(full, root) != engine_sha256:
         raise ReferenceFault(
-            f"--commit {name}: the rows were not measured by the engine of that commit; name the "
+            f"--commit {name!r}: the rows were not measured by the engine of that commit; name the "
             "commit whose tree was on the machine that measured, or leave it out"
         )
     return full

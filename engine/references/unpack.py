@@ -13,6 +13,9 @@ from engine.preparation.files import write_json
 from engine.references.record import Record, ReferenceFault, as_json, file_sha256
 from engine.references.study import as_table
 
+_SCRATCH = ".unpack-"
+_MARK = "frozen.json"
+
 
 def unpack(record: Record, folder: Path) -> int:
     """Write the timing files of a reference below `folder`, its tables and its design.
@@ -22,7 +25,10 @@ def unpack(record: Record, folder: Path) -> int:
     rows contradict are refused by `publish`. Raises ReferenceFault if the folder holds something
     already, or if a table beside the reference is not the one that was published.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    # What an earlier try left that was killed is no study.
+    if folder.exists() and (
+        not folder.is_dir() or any(not path.name.startswith(_SCRATCH) for path in folder.iterdir())
+    ):
         raise ReferenceFault(f"{folder} is there already; name a folder that is not, or is empty")
     for name, published in record.found_sha256.items():
         path = record.found_path(name)
@@ -31,12 +37,20 @@ def unpack(record: Record, folder: Path) -> int:
                 f"{path} is not the table that was published with {record.path.name}: restore "
                 "both files together"
             )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # All of it or nothing, should the disk be full or the process end.
-    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder.parent) as scratch:
-        made = Path(scratch) / "study"
-        count = _write(record, made)
-        made.replace(folder)
+    folder = folder.resolve()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # All of it or nothing, should the disk be full: moved up when it is whole.
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch:
+            count = _write(record, Path(scratch))
+            # What makes it a study's folder comes last.
+            for path in sorted(Path(scratch).iterdir(), key=lambda path: path.name == _MARK):
+                path.replace(folder / path.name)
+    except BaseException:
+        for path in made:
+            path.rmdir()
+        raise
     return count
 
 
@@ -49,5 +63,5 @@ def _write(record: Record, folder: Path) -> int:
         pq.write_table(table.take(rows), path)
     for name in record.found_sha256:
         shutil.copyfile(record.found_path(name), folder / f"{name}.parquet")
-    write_json({**record.frozen, "design": as_json(record)["design"]}, folder / "frozen.json")
+    write_json({**record.frozen, "design": as_json(record)["design"]}, folder / _MARK)
     return len(cells)
