@@ -119,14 +119,11 @@ class _Evidence:
 
     def apart(self, quantity: str, own: tuple, other: tuple) -> bool:
         """Whether both were timed, but in no order block on one machine."""
-        table = {"first_token": self._arrivals, "verification": self._phases}.get(
-            quantity, self._blocks
-        )
-        keys = [((*own, replicate), (*other, replicate)) for replicate in self._replicates]
+        phases = quantity == "verification"
         pairs = [
-            (self._blocks.get(one), self._blocks.get(two))
-            for one, two in keys
-            if one in table and two in table
+            (self._blocks.get((*own, replicate)), self._blocks.get((*other, replicate)))
+            for replicate in self._replicates
+            if self.design.instrumented_runs[replicate] or not phases
         ]
         return any(itertools.starmap(both_timed, pairs)) and not any(
             itertools.starmap(comparable, pairs)
