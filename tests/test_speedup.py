@@ -121,16 +121,21 @@ def test_counts_come_from_the_mode_and_agree_with_each_other():
         assert row["target_calls"] == row["rounds"] + row["repairs"]
 
 
-def test_ratios_against_every_further_baseline():
-    modes = DESIGN.model_dump()["modes"]
-    design = small_design(
-        contexts=[2048],
-        families=["news", "sql"],
-        modes=modes | {"ar_quick": {"drafter": "none", "baseline": "ar_quick"}},
-    )
+TWO_BASELINES = small_design(
+    contexts=[2048],
+    families=["news", "sql"],
+    modes=DESIGN.model_dump()["modes"] | {"ar_quick": {"drafter": "none", "baseline": "ar_quick"}},
+)
+
+
+def quick(**made):
+    """Rows of two plain modes, the second of which is faster than the mode."""
     speeds = {"ar": 1.0, "ar_quick": 1.5, "spec": 1.2}
-    rows = study(design, ratio=lambda cell: speeds[cell.mode], noise=0)
-    row = of(ratios_of(rows, design), "sql")
+    return study(TWO_BASELINES, ratio=lambda cell: speeds[cell.mode], noise=0, **made)
+
+
+def test_ratios_against_every_further_baseline():
+    row = of(ratios_of(quick(), TWO_BASELINES), "sql")
     assert row["baseline"] == "ar"
     assert row["r"] == pytest.approx(1.2)
     assert row["others"] == ["ar_quick"]
@@ -138,21 +143,13 @@ def test_ratios_against_every_further_baseline():
 
 
 def test_a_further_baseline_of_another_machine_is_not_compared():
-    modes = DESIGN.model_dump()["modes"]
-    design = small_design(
-        contexts=[2048],
-        families=["news", "sql"],
-        modes=modes | {"ar_quick": {"drafter": "none", "baseline": "ar_quick"}},
-    )
-    speeds = {"ar": 1.0, "ar_quick": 1.5, "spec": 1.2}
 
     def against(*replicates):
         def alter(row):
             moved = row["mode"] == "ar_quick" and row["replicate"] in replicates
             return {**row, "boot_id": "another"} if moved else row
 
-        rows = study(design, ratio=lambda cell: speeds[cell.mode], noise=0, alter=alter)
-        return of(ratios_of(rows, design), "sql")["log_r_others"]
+        return of(ratios_of(quick(alter=alter), TWO_BASELINES), "sql")["log_r_others"]
 
     assert np.exp(against(0)) == pytest.approx([0.8])
     assert np.isnan(against(0, 1)).all()

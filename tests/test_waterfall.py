@@ -231,6 +231,17 @@ def test_a_cost_that_no_family_has_is_not_named():
     assert "repair" not in found["named"]
 
 
+def test_repairs_that_an_ideal_leaves_are_told():
+    """A round that commits four tokens where all pass still has its repair forward in the cost."""
+    for repair, told in ((0.02, True), (0.0, False)):
+        design, rows = planted({**COSTS, "repair_s": repair})
+        ratios = family_ratios(rows, gates_frame(design), tokens_frame(design), design)
+        phases = speaking(phase_table(rows, design), ratios, design)
+        said = why({"cause": causes(phases, design)["2048", "spec"], "r": 0.5, "r_all": 0.5})
+        assert ("with every proposal accepted, repairs as they are" in said) == told
+        assert ("pays for, repairs as they are" in said) == told
+
+
 def test_costs_that_cannot_be_told_apart_are_named_together():
     costs = {"draft_s": 0.2, "verify_s": 0.04, "repair_s": 0.2, "control_s": 0.001}
     design, rows = planted(costs)

@@ -37,8 +37,11 @@ def why(entry: dict[str, Any]) -> str:
         )
     # An ideal that the mode has already reached says nothing.
     missing = [name for name in _ALWAYS if cause["ideals"][name]["factor"] > _NOTHING]
+    # Rejections bring repairs about, and each ideal leaves all other costs as they were measured.
+    kept = ", repairs as they are" if cause["ideals"]["repair"]["factor"] > _NOTHING else ""
     for name in dict.fromkeys([*named, *missing]):
-        told.append(f"R would be {_scaled(r, cause['ideals'][name])} with {IDEALS[name]}")
+        ideal = IDEALS[name] + (kept if name == "acceptance" else "")
+        told.append(f"R would be {_scaled(r, cause['ideals'][name])} with {ideal}")
     sentence = "; ".join(told)
     basis = (
         ""
@@ -46,7 +49,7 @@ def why(entry: dict[str, Any]) -> str:
         else f" (From all {cause['families']} families, since too few passed the gates: R "
         f"{r:.2f} over all is no verdict.)"
     )
-    return f"{_capital(sentence)}. {_capital(_needed(cause['break_even']))}.{basis}"
+    return f"{_capital(sentence)}. {_capital(_needed(cause['break_even'], kept))}.{basis}"
 
 
 def _capital(text: str) -> str:
@@ -59,7 +62,7 @@ def _scaled(r: float, ideal: dict[str, Any]) -> str:
     return f"{r * ideal['factor']:.2f} [{r * ideal['low']:.2f}, {r * ideal['high']:.2f}]"
 
 
-def _needed(even: dict[str, Any]) -> str:
+def _needed(even: dict[str, Any], kept: str) -> str:
     needed, allowed = even["acceptance_needed"], even["draft_cost_allowed"]
     round_costs = f"a round costs {even['round_cost_steps']:.1f} plain steps"
     if not even["proposes_k"]:
@@ -67,7 +70,7 @@ def _needed(even: dict[str, Any]) -> str:
     elif needed is None:
         acceptance = f"{round_costs}, more than it can commit, so no acceptance suffices"
     else:
-        acceptance = f"{round_costs}, which a token acceptance of {needed:.2f} pays for"
+        acceptance = f"{round_costs}, which a token acceptance of {needed:.2f} pays for{kept}"
     draft = (
         "not even a free draft would do"
         if allowed is None

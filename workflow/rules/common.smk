@@ -88,14 +88,19 @@ def get_cell(wildcards):
     return DESIGN.cell(wildcards.context, wildcards.family, wildcards.mode, wildcards.replicate)
 
 
-def get_cell_core(wildcards):
-    """Code that the cell executes: an edit there, and only there, measures it again."""
-    mode = DESIGN.modes[wildcards.mode]
+def get_mode_core(name):
+    """Code that decoding in a mode executes."""
+    mode = DESIGN.modes[name]
     files = [
         *composition.core_files(),
         *composition.mode_files(mode.drafter, mode.runtime, mode.policy),
     ]
     return [str(path.relative_to(ROOT)) for path in files]
+
+
+def get_cell_core(wildcards):
+    """Code that the cell executes: an edit there, and only there, measures it again."""
+    return get_mode_core(wildcards.mode)
 
 
 def get_model_files(wildcards):
@@ -120,14 +125,8 @@ def get_ranking(vocabulary):
 
 def get_decoding_core(*files):
     """Code that decides tokens, with files of the evidence that is made of them, untimed."""
-    modes = [DESIGN.modes[name] for name in DESIGN.baselines]
-    parts = {
-        path
-        for mode in modes
-        for path in composition.mode_files(mode.drafter, mode.runtime, mode.policy)
-    }
-    decoding = [*composition.core_files(), *sorted(parts)]
-    return [*get_files(*files), *(str(path.relative_to(ROOT)) for path in decoding)]
+    decoding = {path for name in DESIGN.baselines for path in get_mode_core(name)}
+    return [*get_files(*files), *sorted(decoding)]
 
 
 def get_cell_ranking(wildcards):
