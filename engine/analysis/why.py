@@ -68,7 +68,7 @@ def _needed(even: dict[str, Any], kept: str) -> str:
     if not even["proposes_k"]:
         acceptance = f"{round_costs} and commits {even['committed']:.1f} tokens"
     elif needed is None:
-        acceptance = f"{round_costs}, more than it can commit, so no acceptance suffices"
+        acceptance = f"{round_costs}, more than it can commit, so no acceptance suffices{kept}"
     else:
         acceptance = f"{round_costs}, which a token acceptance of {needed:.2f} pays for{kept}"
     draft = (
